@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dtypetrace.records import SCHEMA, Finding, FlowStep, NotJudged, Origin, Place
-from dtypetrace.records.plain import _NOT_IN_JSON
+from dtypetrace.records.plain import shown_fields
 from dtypetrace.render.census import OperatorRow
 from dtypetrace.render.listings import CompiledRow
 from dtypetrace.tables.codes import TITLES
@@ -132,7 +132,7 @@ class _Made:
             own = {name: self.of(hints[name]) for name in ("kind", "name", "op", "explicit")}
             found = own | place
         else:
-            names = {f.name for f in fields(kind)} - _NOT_IN_JSON
+            names = {f.name for f in shown_fields(kind)}
             if kind is FlowStep:
                 names -= {"said", "called", "receiver", "read"}
             found = {

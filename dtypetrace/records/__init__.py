@@ -13,9 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .compiled import Region as Region
+from .findings import CAST as CAST
+from .findings import LARGEST as LARGEST
+from .findings import LOWEST as LOWEST
+from .findings import NAMED as NAMED
 from .findings import NO_CHANGE as NO_CHANGE
+from .findings import NOTHING as NOTHING
+from .findings import RECAST as RECAST
+from .findings import UNCAST as UNCAST
 from .findings import Cast as Cast
 from .findings import Chain as Chain
+from .findings import Change as Change
 from .findings import Edit as Edit
 from .findings import Finding as Finding
 from .findings import Fix as Fix

@@ -120,6 +120,26 @@ class Chain:
     flow: tuple[FlowStep, ...]
 
 
+CAST, RECAST, NAMED, UNCAST = "cast", "recast", "named", "uncast"
+LOWEST, LARGEST = "lowest", "largest"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is different in the run after an edit: what of the replaced text, and the dtype that it has then."""
+
+    target: str = ""
+    """``CAST``: its value, after which a cast is put. ``RECAST``: its value, whose own cast is replaced. ``NAMED``:
+    what is made where it names a dtype. ``UNCAST``: its value, whose cast is left out. ``LOWEST``, ``LARGEST``: it is a
+    number, and becomes that limit of a dtype. Empty for all else."""
+    dtype: str = ""
+    like: str = ""
+    """The tensor that the dtype is read from, as the edit writes it; empty where the edit names the dtype."""
+
+
+NOTHING = Change()
+
+
 @dataclass(frozen=True, slots=True)
 class Edit:
     """Replace ``before`` by ``after`` between two (line, column) positions, both from 1, the end exclusive."""
@@ -129,6 +149,8 @@ class Edit:
     end: tuple[int, int]
     before: str
     after: str
+    change: Change = field(default=NOTHING, compare=False, metadata={"saved": False})
+    """What it changes. Not in the JSON report, which has the text."""
 
 
 NO_CHANGE = "none"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
 from .findings import FlowStep, Origin
 from .places import Place
 
-_NOT_IN_JSON = frozenset({"written", "handed", "sources"})
+_NOT_IN_JSON = frozenset({"written", "handed"})
+
+
+def shown_fields(kind: Any) -> list[Field[Any]]:
+    """The fields of a record that are in the JSON report."""
+    return [f for f in fields(kind) if f.metadata.get("saved", True) and f.name not in _NOT_IN_JSON]
 
 
 def to_plain(value: Any) -> Any:
@@ -48,7 +53,7 @@ def to_plain(value: Any) -> Any:
             "via": value.via,
         }
     if is_dataclass(value):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in _NOT_IN_JSON}
+        return {f.name: to_plain(getattr(value, f.name)) for f in shown_fields(type(value))}
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
     if isinstance(value, (tuple, list, frozenset, set)):

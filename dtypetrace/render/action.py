@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ from .cards import DiffBlock, changes_of, file_of
 _LONGEST_CODE = 60
 """Characters of an expression in the headline."""
 _LONGEST_MESSAGE = 300
-_DTYPE = re.compile(r"torch\.(\w*\d\w*)")
 _Piece = tuple[str, bool]
 """A piece of a headline, and whether it is code."""
 
@@ -172,8 +170,8 @@ def _made(recording: Recording, f: Finding, edit: Edit) -> str:
 
 def _needed(edits: Sequence[Edit]) -> str:
     """The dtype that an edit writes; empty where it writes none."""
-    written = _DTYPE.findall(edits[0].after)
-    return written[-1] if written and written[-1] not in _DTYPE.findall(edits[0].before) else ""
+    change = edits[0].change
+    return change.dtype if not change.like else ""
 
 
 def _way(f: Finding) -> list[str]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import IO, Any
 
 from ..parts import attempt, collected
-from ..records import NO_CHANGE, UNWATCHED, Chain, Finding, FlowStep, Frame, Recording
+from ..records import NO_CHANGE, UNWATCHED, Chain, Finding, FlowStep, Recording
 from ..tables.english import subject
 from ..tables.operators import result_bytes
 from ..terminal import seen, width
@@ -183,16 +183,13 @@ def _source(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     shown: list[StyledLine] = []
     file = f.site.user_frame.file if f.site.user_frame else ""
     above: Span | None = None
-    before: Frame | None = None
     for number, (frame, label) in enumerate(wording.labels(f)):
         if frame.file != file:
             at = f"{wording.relative(frame.file)}:{frame.line}"
             shown += styled(excerpt.display.wrapped("  ::: ", at), "")
         file, span = frame.file, excerpt.span(frame, above)
-        if frame == before and not label.startswith("then "):  # not one sentence with the label above
-            label = f"then {label}"
         shown += excerpt.labelled(span, label, "-" if number else "^", above)
-        above, before = span, frame
+        above = span
     return shown
 
 

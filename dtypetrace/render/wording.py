@@ -15,8 +15,11 @@ def labels(f: Finding) -> list[tuple[Frame, str]]:
     last = len(f.flow) - 1
     for index, step in enumerate(f.flow):
         frame, text = step.place.user_frame, label(f, step, index, last)
-        if frame is not None and (frame, text) not in found:
-            found.append((frame, text))
+        if frame is None or (frame, text) in found:
+            continue
+        says_then = f.kind == "round-trip" and index == last
+        again = found[-1:] and found[-1][0] == frame and not says_then  # not one sentence with the label above
+        found.append((frame, f"then {text}" if again else text))
     if not f.flow and f.site.user_frame is not None:
         found.append((f.site.user_frame, f"{quoted(f.op)} is refused"))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import graph
-from ..records import Edit, Fix, Place
+from ..records import CAST, Edit, Fix, Place
 from ..source import defaults, dictionaries, editing, expressions, operands, optimizers, regions
 from ..tables.english import quoted
 from . import alternatives, checks, ways, wide_weights
@@ -206,7 +206,7 @@ def birth(case: Case) -> Iterator[Fix]:
         words = f"cast the loaded tensors to {case.born}"
     if edit is not None and kind == "promotion" and len(edit.before) <= SHORT:
         words = f"cast {quoted(edit.before)} to {case.born} where it is computed"
-    if edit is not None and kind == "factory" and ".to(" in edit.after and ".to(" not in edit.before:
+    if edit is not None and kind == "factory" and edit.change.target == CAST:
         words = cast_words((edit,), case.born)  # the factory is a library's, and its call takes no dtype
     others = (*alternatives.uncast(case), *alternatives.others(case))
     yield advise(case.here, words, edits=edit, safe=True, others=others)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import graph
-from ..records import FORWARD, Edit, Input, Op, Place, Recording, Refused
+from ..records import FORWARD, NAMED, Change, Edit, Input, Op, Place, Recording, Refused
 from ..records.text import ParsedFile
 from ..source import regions
 from ..source.expressions import assignments, last_part
@@ -108,7 +108,7 @@ def switched_off(recording: Recording, refused: Refused) -> Off | None:
                 why,
                 outer,
                 f"give this region {half}, or leave it out",
-                _edit(file, region, dtype, f"torch.{half}"),
+                replace(_edit(file, region, dtype, f"torch.{half}"), change=Change(NAMED, half)),
             )
         return Off(region, why, outer)
     never = isinstance(enabled := named.get("enabled"), ast.Constant) and enabled.value is False

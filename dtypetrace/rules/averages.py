@@ -96,7 +96,8 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     origin = like or run.asked_like(target) or run.origin(target.event, dtype, target.name or None)
     entry = _entry(run, target) if op.phase == "optimizer" else ""
     name = entry or target.name or origin.name or _kept(run, op, target)
-    culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
+    called = quoted(name) if name else _without_name(run, op)
+    culprit = Operand(0, name or called, dtype, target.shape, "", target.holder, origin)
     said = _said(run, op, v, target)
     ends = FlowStep(site, op.op, op.module, dtype, dtype, "value", said=said)
     return silent_finding(
@@ -108,7 +109,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         if _merges(run, op)
         else _fix_of_gradient(run, op)
         if op.phase == "backward"
-        else _fix(run, target, culprit, made_like=like is not None),
+        else _fix(run, target, culprit, called, made_like=like is not None),
         title=_title(op, dtype, entry),
         count=op.count,
         notes=(
@@ -159,23 +160,28 @@ def _fix_of_gradient(run: Run, op: Op) -> Fix:
 
 
 def _kept(run: Run, op: Op, target: Input) -> str:
-    """What a tensor without a name is called: as the program writes it, else by the call that changes it."""
+    """What a tensor without a name is called, as the program writes it; empty where it does not."""
     if "batch_norm" in op.aten:
         return "running_mean"
     if op.phase == "backward":
         return "the gradient"
+    return run.operand(op, op.inputs.index(target), None).written
+
+
+def _without_name(run: Run, op: Op) -> str:
     site = run.place(op).user_frame
     call = expressions.callee(run.recording.text, site) if site is not None else None
-    return run.operand(op, op.inputs.index(target), None).written or f"the tensor that {call or op.op}() changes"
+    return f"the tensor that {call or op.op}() changes"
 
 
-def _fix(run: Run, target: Input, culprit: Operand, *, made_like: bool) -> Fix:
-    """The tensor is made wide where its dtype was decided, if that decides no weight that is trained."""
-    origin, (change, why) = culprit.origin, _advice(culprit)
+def _fix(run: Run, target: Input, culprit: Operand, called: str, *, made_like: bool) -> Fix:
+    """The tensor is made wide where its dtype was decided, if that decides no weight that is trained. ``called``: its
+    name in a sentence."""
+    origin, (change, why) = culprit.origin, _advice(culprit, called)
     made = graph.made_at(run.recording, target.event, origin)
     trained = any(p.trained and p.event == target.event for p in run.recording.parameters)
     if trained and target.dtype in HALF:
-        return _fix_of_weights(run, culprit)
+        return _fix_of_weights(run, culprit, called)
     if made_like or trained or target.dtype == _COUNTER or not made.stack:
         return advise(made, change, why)
     edit = editing.at_birth(run.recording, origin.kind, made, "float32")
@@ -185,20 +191,15 @@ def _fix(run: Run, target: Input, culprit: Operand, *, made_like: bool) -> Fix:
     return born_otherwise(run, fix, {target.event: "float32"})
 
 
-def _fix_of_weights(run: Run, kept: Operand) -> Fix:
+def _fix_of_weights(run: Run, kept: Operand, called: str) -> Fix:
     """For what took its dtype from the trained weights, or is one of them."""
     step = next((graph.place_of(run.recording, u.place) for u in run.recording.updates), None)
     change, lines = wide_weights.advice(run.recording, kept.origin, kept.dtype, step)
-    takes = "" if kept.holder == "parameter" else f"{_called(kept)} has the dtype of these weights"
+    takes = "" if kept.holder == "parameter" else f"{called} has the dtype of these weights"
     return advise(kept.origin.place, change, takes, kind="plan", lines=lines)
 
 
-def _advice(kept: Operand) -> tuple[str, str]:
+def _advice(kept: Operand, called: str) -> tuple[str, str]:
     if kept.dtype == _COUNTER:
-        return f"count in torch.int64, or keep {_called(kept)} in float64", ""
-    return f"keep {_called(kept)} in float32", "it is changed a little at a time"
-
-
-def _called(kept: Operand) -> str:
-    """A name, or the words of :func:`_kept`, in a sentence."""
-    return kept.shown if kept.shown.startswith("the tensor ") else quoted(kept.shown)
+        return f"count in torch.int64, or keep {called} in float64", ""
+    return f"keep {called} in float32", "it is changed a little at a time"

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, given_again, refused_again
-from ..records import FORWARD, Edit, Finding, Fix, Op, Place, Recording
+from ..records import CAST, FORWARD, Edit, Finding, Fix, Op, Place, Recording
 from ..source import decisions, expressions, receivers
 from ..source.patch import Patch
 from ..tables.dtypes import NARROW, narrower, wider
@@ -99,7 +98,7 @@ def it_casts_a_tensor(proposal: Proposal) -> str:
     """An edit casts a tensor or a module: not a mapping, a tuple or an object with tensors in it."""
     for edit in proposal.fix.edits:
         file = proposal.recording.text.parsed(edit.file)
-        if file is None or not effects.receiver_of(edit) or effects.casts_a_module(proposal.case, edit):
+        if file is None or edit.change.target != CAST or effects.casts_a_module(proposal.case, edit):
             continue
         here = next((n for n in file.ends.get(edit.end, ()) if file.start(n) == edit.start), None)
         if here is not None and (why := receivers.no_tensor(file, here)):
@@ -109,7 +108,7 @@ def it_casts_a_tensor(proposal: Proposal) -> str:
 
 def its_value_was_made(proposal: Proposal) -> str:
     """What an edit casts had been returned when the call was refused: the call that makes it was not still running."""
-    late = [e for e in proposal.fix.edits if effects.receiver_of(e) and still_running(proposal.case, e)]
+    late = [e for e in proposal.fix.edits if e.change.target == CAST and still_running(proposal.case, e)]
     if not late or len(late) < len(proposal.fix.edits):  # an operand is cast beside the result
         return ""
     return f"{late[0].before} did not return: {quoted(proposal.case.refused.op)} was refused inside it"
@@ -124,9 +123,9 @@ def it_keeps_the_digits(proposal: Proposal) -> str:
     """No edit widens what the same expression has just rounded to fewer digits."""
     recording = proposal.recording
     for edit in proposal.fix.edits:
-        ends = {e.place: e.to for e in recording.events if e.how == "cast"} if effects.receiver_of(edit) else {}
+        ends = {e.place: e.to for e in recording.events if e.how == "cast"} if edit.change.target == CAST else {}
         here = (to for n, to in ends.items() if _is_cast_at(proposal.case, graph.place_of(recording, n), edit))
-        last = next((to for to in here if wider(effects.cast_to(proposal.case, edit), to)), "")
+        last = next((to for to in here if wider(edit.change.dtype, to)), "")
         if last:
             return f"{edit.before} rounds to {last} first"
     return ""
@@ -246,7 +245,7 @@ def it_fits_the_line(proposal: Proposal) -> str:
     """A cast in the refused call suits every module that runs the same line: a literal there is one dtype for all."""
     case, effect = proposal.case, proposal.effect
     cast = next(iter(effect.casts.values()), "") if effect is not None else ""
-    if not cast or any(re.search(r"\.dtype\)\s*$", edit.after) for edit in proposal.fix.edits):
+    if not cast or any(edit.change.like for edit in proposal.fix.edits):
         return ""
     for op in other_modules(case):
         weights = {i.dtype for i in op.inputs if i.holder == "parameter"}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..graph import place_of, unmoved
-from ..records import Edit, Fix, Frame, Op, Recording, Witness
+from ..records import Change, Edit, Fix, Frame, Op, Recording, Witness
 from ..source import expressions, operands
 from ..source.module_calls import module_call
 from ..tables.dtypes import DTYPES, FLOATING
@@ -63,7 +63,7 @@ def _decoded(case: Case, op: Op) -> Edit | None:
     if name is None or len(cast) != 1 or not seen:
         return None
     sign = "*" if name_of(op) == "div" else "/"
-    return replace(cast[0], after=f"({cast[0].after} {sign} {name})")
+    return replace(cast[0], after=f"({cast[0].after} {sign} {name})", change=Change())
 
 
 def _same_class(one: Frame, other: Frame) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .. import graph
 from ..foresight import DtypeChange
-from ..records import FORWARD, Edit, Fix, Frame, Input, Op, Place
+from ..records import CAST, FORWARD, LARGEST, LOWEST, RECAST, UNCAST, Edit, Fix, Frame, Input, Op, Place
 from ..source import operands
 from ..tables.dtypes import DTYPES
 from .case import Case
@@ -46,11 +45,11 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
         made_by = frame if frame is not None and frame in born else born[0]
         events = enumerate(case.recording.events)
         same = {n: s for n, s in events if s.to == case.culprit.dtype and made_by in place_of(case, s.place).stack}
-        uncast = edit.after and edit.before.startswith(f"{edit.after}.")
         if same:
+            uncast = edit.change.target == UNCAST
             births = {n: s.source[0] if uncast and s.source and s.how == "cast" else wanted for n, s in same.items()}
             return Effect(_of_births(case, births))
-    return _after_expression(case, edit, wanted) if receiver_of(edit) else None
+    return _after_expression(case, edit, wanted) if edit.change.target == CAST else None
 
 
 def place_of(case: Case, number: int) -> Place:
@@ -124,7 +123,7 @@ def _at_call(case: Case, edits: Sequence[Edit]) -> Effect | None:
             return Effect(DtypeChange(), numbers={written[0]: number})
         if casts and not written:
             continue  # it casts the result
-        dtype = cast_to(case, edit)
+        dtype = cast_to(edit)
         if dtype not in DTYPES or not written and case.witness.dtype == dtype:
             return None
         casts[next(iter(written), case.witness.index)] = dtype
@@ -133,22 +132,17 @@ def _at_call(case: Case, edits: Sequence[Edit]) -> Effect | None:
 
 def _limit_written(case: Case, edit: Edit) -> float | None:
     """The value of ``torch.finfo(x.dtype).min`` as an edit writes it, where ``x`` is an operand of the refused call."""
-    found = re.fullmatch(r"[\w.]+\.finfo\((.+)\.dtype\)\.(min|max)", edit.after)
-    owners = (w for w in case.refused.witnesses if found and _written(case, w.index) == found[1])
+    change = edit.change
+    if change.target not in (LOWEST, LARGEST):
+        return None
+    owners = (w for w in case.refused.witnesses if _written(case, w.index) == change.like)
     known = next((DTYPES[w.dtype] for w in owners if w.dtype in DTYPES), None)
-    return getattr(known, {"min": "lowest", "max": "largest"}[found[2]]) if known and found else None
+    return known.lowest if known and change.target == LOWEST else known.largest if known else None
 
 
-def cast_to(case: Case, edit: Edit) -> str:
-    """The dtype that an edit of the refused call casts to; empty where the text does not say."""
-    named = re.search(r"\.to\((\w+(?:\.\w+)*)\)\s*$", edit.after)
-    if named is None:
-        return ""
-    like, _, dtype = named[1].rpartition(".")
-    if dtype in DTYPES:
-        return dtype
-    operand = (w.dtype for w in case.refused.witnesses if dtype == "dtype" and _written(case, w.index) == like)
-    return next(operand, case.wanted or "")  # else a name of the program's own, which had the wanted dtype
+def cast_to(edit: Edit) -> str:
+    """The dtype that an edit casts to; empty where it does not cast."""
+    return edit.change.dtype if edit.change.target in (CAST, RECAST) else ""
 
 
 def _written(case: Case, index: int) -> str:
@@ -184,9 +178,3 @@ def born_as(case: Case, place: Place, dtype: str) -> Effect:
 def casts_a_module(case: Case, edit: Edit) -> bool:
     """Whether an edit casts what a module's constructor made: such an object has attributes of its own."""
     return case.origin.kind == "parameter" and any(inside(edit, frame) for frame in case.origin.place.stack)
-
-
-def receiver_of(edit: Edit) -> str:
-    """The expression after which an edit puts a cast; empty where the edit does something else."""
-    found = re.fullmatch(r"\(?(.*?)\)?\.(?:to\([\w.]+\)|float\(\)|half\(\)|double\(\)|bfloat16\(\))", edit.after, re.S)
-    return edit.before if found and edit.after.strip("(").startswith(edit.before) else ""

@@ -8,7 +8,6 @@ are right.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -141,8 +140,7 @@ def like_the_other(case: Case) -> Iterator[Fix]:
         return
     other = next((w for w in case.refused.witnesses if w.dtype == wanted and w.index != witness.index), None)
     edits = case.cast_like(other) if other is not None else ()
-    named = re.findall(r"[\w.]+\.dtype\b", edits[0].after) if edits else []
-    like = named[-1] if named else "the dtype of the other operand"
+    like = f"{edits[0].change.like}.dtype" if edits else "the dtype of the other operand"
     why = f"cast {quoted(case.culprit.shown)} to {like} at the call"
     yield advise(case.site, why, edits=edits, kind="cast")
 

@@ -50,4 +50,4 @@ def as_copy(file: ParsedFile, path: str, call: ast.Call, edit: Edit) -> Edit | N
     if len(node.args) > 2 or any(keyword.arg in ("copy", None) for keyword in node.keywords):
         return None
     given = after[: after.rindex(")")].rstrip().removesuffix(",")
-    return Edit(path, file.start(call), file.end(call), file.segment(call), f"{given}, copy=True)")
+    return Edit(path, file.start(call), file.end(call), file.segment(call), f"{given}, copy=True)", edit.change)

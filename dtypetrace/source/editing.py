@@ -11,7 +11,21 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..records import Edit, Frame, Place, Recording, Witness
+from ..records import (
+    CAST,
+    LARGEST,
+    LOWEST,
+    NAMED,
+    NOTHING,
+    RECAST,
+    UNCAST,
+    Change,
+    Edit,
+    Frame,
+    Place,
+    Recording,
+    Witness,
+)
 from ..records.text import ParsedFile
 from ..tables.dtypes import FLOATING
 from ..tables.operators import CAST_METHODS, is_destination, tagged
@@ -98,7 +112,8 @@ def of_cast(recording: Recording, place: Place, wanted: str) -> tuple[Edit, str]
         return None
     file = spot.file
     before, after = file.between(file.start(call), file.start(named)), file.between(file.end(named), file.end(call))
-    return replaced(spot, call, f"{before}{torch_name(file)}.{wanted}{after}"), file.segment(named)
+    text = f"{before}{torch_name(file)}.{wanted}{after}"
+    return replaced(spot, call, text, Change(RECAST, wanted)), file.segment(named)
 
 
 def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
@@ -125,11 +140,13 @@ def uncast(recording: Recording, place: Place) -> Edit | None:
     if name in CAST_METHODS and not given or name == "to" and given:
         kept = _owner(spot.file, spot.node, name).rstrip().removesuffix(".")
         if not copies.in_its_slot(spot.file, spot.node) and copies.would_share(recording, place):
-            return replaced(spot, spot.node, f"{kept}.clone()")
+            return replaced(spot, spot.node, f"{kept}.clone()", Change(UNCAST))
         statement = spot.file.parents.get(spot.node)
         if isinstance(statement, ast.Assign) and [spot.file.segment(t) for t in statement.targets] == [kept]:
             return _removed(spot, statement)
-        return _removed(spot, statement) if isinstance(statement, ast.Expr) else replaced(spot, spot.node, kept)
+        if isinstance(statement, ast.Expr):
+            return _removed(spot, statement)
+        return replaced(spot, spot.node, kept, Change(UNCAST))
     return None
 
 
@@ -140,9 +157,8 @@ def _without_dtype(spot: Spot, call: ast.Call) -> Edit | None:
         return None
     left = [spot.file.segment(a) for a in call.args if a is not named]
     left += [spot.file.segment(k) for k in call.keywords if k.value is not named]
-    return replaced(
-        spot, call, f"{spot.file.between(spot.file.start(call), spot.file.end(call.func))}({', '.join(left)})"
-    )
+    called = spot.file.between(spot.file.start(call), spot.file.end(call.func))
+    return replaced(spot, call, f"{called}({', '.join(left)})", Change(UNCAST))
 
 
 def _removed(spot: Spot, statement: ast.stmt) -> Edit:
@@ -192,8 +208,8 @@ def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
         return None
     for argument in expressions.arguments(spot.node):
         if value in (expressions.number(argument), spot.file.segment(argument)):
-            limit = "min" if value.startswith("-") else "max"
-            return replaced(spot, argument, f"{torch}.finfo({owner}.dtype).{limit}")
+            limit, target = ("min", LOWEST) if value.startswith("-") else ("max", LARGEST)
+            return replaced(spot, argument, f"{torch}.finfo({owner}.dtype).{limit}", Change(target, like=owner))
     return None
 
 
@@ -293,8 +309,8 @@ def in_fallback(
     parent = spot.file.parents.get(spot.node)
     if not isinstance(spot.node, ast.Call) or _takes_several(parent) or _makes_number(parent):
         return (operand,)
-    cast = f".to({operand.before}.dtype)" if operand.before.isidentifier() else cast_text(spot.file, dtype)
-    back = _append_cast(spot, spot.node, cast)
+    named = f"{operand.before}.dtype" if operand.before.isidentifier() else ""
+    back = _append_cast(spot, spot.node, _to(spot, named, dtype), _change(CAST, dtype, named))
     return (operand, back) if back else (operand,)  # no cast back where nothing uses the result
 
 
@@ -341,7 +357,7 @@ def back_at_return(recording: Recording, place: Place) -> tuple[Frame, Edit] | N
         or expressions.function_around(spot.file, value) is not function
     ):
         return None
-    edit = _append_cast(spot, value, f".to({argument.id}.dtype)")
+    edit = _append_cast(spot, value, f".to({argument.id}.dtype)", Change(CAST, like=argument.id))
     begin, end = spot.file.start(value), spot.file.end(value)
     line = Frame(spot.frame.file, begin[0], spot.frame.function, True, begin[1], *end)
     return (line, edit) if edit is not None else None
@@ -400,13 +416,14 @@ def _named(recording: Recording, place: Place, spot: Spot, named: ast.expr, want
     """
     if had := decisions.spelled(named):
         after = decisions.respelled(named, spot.file.segment(named), wanted)
-        return replaced(spot, named, after) if after and had != wanted else None
+        return replaced(spot, named, after, Change(NAMED, wanted)) if after and had != wanted else None
     found = decisions.decision(recording.text, place, named, wanted)
     file = recording.text.parsed(found.file) if found is not None else None
     if found is None or file is None:
         return None
     after = decisions.respelled(found.node, file.segment(found.node), wanted)
-    return replaced(Spot(decisions.frame_of(found, file), file, found.node), found.node, after) if after else None
+    decided = Spot(decisions.frame_of(found, file), file, found.node)
+    return replaced(decided, found.node, after, Change(NAMED, wanted)) if after else None
 
 
 def _in_factory_call(
@@ -425,7 +442,8 @@ def _in_factory_call(
     inside = segment[: segment.rindex(")")].rstrip()
     comma = "" if inside.endswith("(") else " " if inside.endswith(",") else ", "
     named = _dtype_text(recording, spot, call, wanted)
-    return replaced(spot, call, f"{inside}{comma}dtype={named}{segment[len(inside) :]}")
+    text = f"{inside}{comma}dtype={named}{segment[len(inside) :]}"
+    return replaced(spot, call, text, _change(NAMED, wanted, named))
 
 
 def _change_cast(recording: Recording, place: Place, spot: Spot, call: ast.Call, wanted: str) -> Edit | None:
@@ -433,8 +451,9 @@ def _change_cast(recording: Recording, place: Place, spot: Spot, call: ast.Call,
     torch = torch_name(spot.file)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if name in CAST_METHODS and not call.args:
-        text = _to(spot, _dtype_text(recording, spot, call, wanted), wanted)
-        return replaced(spot, call, _owner(spot.file, call, f".{name}") + text) if text else None
+        as_named = _dtype_text(recording, spot, call, wanted)
+        text, change = _to(spot, as_named, wanted), _change(RECAST, wanted, as_named)
+        return replaced(spot, call, _owner(spot.file, call, f".{name}") + text, change) if text else None
     if not torch:
         return None
     given = expressions.arguments(call)
@@ -444,7 +463,8 @@ def _change_cast(recording: Recording, place: Place, spot: Spot, call: ast.Call,
     if named is None:
         return None
     if literal is not None:
-        return replaced(spot, literal, _dtype_text(recording, spot, call, wanted))
+        text = _dtype_text(recording, spot, call, wanted)
+        return replaced(spot, literal, text, _change(NAMED, wanted, text))
     return _named(recording, place, spot, named, wanted)
 
 
@@ -467,26 +487,33 @@ def _cast(recording: Recording, spot: Spot, node: ast.expr, wanted: str, written
     named = written or _dtype_text(recording, spot, node, wanted)
     text = _to(spot, named, wanted)
     last = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    added, changed = (_change(target, wanted, named) for target in (CAST, RECAST))
     if not isinstance(node, ast.Call) or wanted not in FLOATING:
-        return _append_cast(spot, node, text)
+        return _append_cast(spot, node, text, added)
     if CAST_METHODS.get(last) in FLOATING and not expressions.arguments(node):
-        return replaced(spot, node, _owner(spot.file, node, f".{last}") + text)
+        return replaced(spot, node, _owner(spot.file, node, f".{last}") + text, changed)
     had = expressions.dtype_argument(node) if last == "to" else None
     literal = had is not None and decisions.spelled(had) in FLOATING
     if had is None or not literal and (not named or decisions.spelled(ast.parse(named, mode="eval").body)):
-        return _append_cast(spot, node, text)  # no literal is written over a variable
+        return _append_cast(spot, node, text, added)  # no literal is written over a variable
     file = spot.file
     before, after = file.between(file.start(node), file.start(had)), file.between(file.end(had), file.end(node))
-    return replaced(spot, node, f"{before}{named}{after}")
+    return replaced(spot, node, f"{before}{named}{after}", changed)
 
 
-def _append_cast(spot: Spot, node: ast.expr, cast: str) -> Edit | None:
+def _change(target: str, dtype: str, named: str) -> Change:
+    """The change of an edit that writes a dtype; ``named``: as the program names it (``x.dtype``), if it does."""
+    owner, _, last = named.rpartition(".")
+    return Change(target, dtype, owner if last == "dtype" else "")
+
+
+def _append_cast(spot: Spot, node: ast.expr, cast: str, change: Change) -> Edit | None:
     """The edit that puts a cast (``.to(torch.float16)``) after an expression."""
     if not cast or isinstance(spot.file.parents.get(node), ast.Expr):
         return None  # the value is not used, so a cast would change nothing
     segment = spot.file.segment(node)
     plain = isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
-    return replaced(spot, node, f"{segment}{cast}" if plain else f"({segment}){cast}")
+    return replaced(spot, node, f"{segment}{cast}" if plain else f"({segment}){cast}", change)
 
 
 def _owner(file: ParsedFile, call: ast.Call, method: str) -> str:
@@ -495,6 +522,6 @@ def _owner(file: ParsedFile, call: ast.Call, method: str) -> str:
     return file.between(file.start(call), file.end(call.func))[: -len(method)]
 
 
-def replaced(spot: Spot, node: ast.expr, after: str) -> Edit:
+def replaced(spot: Spot, node: ast.expr, after: str, change: Change = NOTHING) -> Edit:
     file = spot.file
-    return Edit(spot.frame.file, file.start(node), file.end(node), file.segment(node), after)
+    return Edit(spot.frame.file, file.start(node), file.end(node), file.segment(node), after, change)

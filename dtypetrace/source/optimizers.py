@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..records import Edit, Place
+from ..records import NAMED, Change, Edit, Place
 from ..records.text import ParsedFile, ProgramText
 from . import dictionaries, editing
 from .expressions import call_at, dotted, dtype_argument, expression_at, function_around, last_part
@@ -324,7 +324,7 @@ def computing_in(text: ProgramText, region: Place, dtype: str) -> Edit | None:
     name = dotted(named) if named is not None else None
     if file is None or named is None or not name or not name.startswith("torch."):
         return None
-    return Edit(frame.file, file.start(named), file.end(named), name, f"torch.{dtype}")
+    return Edit(frame.file, file.start(named), file.end(named), name, f"torch.{dtype}", Change(NAMED, dtype))
 
 
 @dataclass(frozen=True)

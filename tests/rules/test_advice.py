@@ -18,7 +18,7 @@ from followed import applied, follow, imported
 from programs import run
 
 from dtypetrace import report, rules
-from dtypetrace.records import Edit, Fix
+from dtypetrace.records import CAST, NAMED, Change, Edit, Fix
 from dtypetrace.rules import checks
 
 TRAIN = """
@@ -318,7 +318,8 @@ def objected(tmp_path, text: str, fragment: str, after: str) -> str:
     case = rules.judged(recording, recording.refused[-1]).case
     line = max(n for n, source in enumerate(program.text.splitlines(), 1) if fragment in source)
     column = program.text.splitlines()[line - 1].index(fragment) + 1
-    edit = Edit(program.file, (line, column), (line, column + len(fragment)), fragment, after)
+    change = Change(CAST if after.startswith(f"{fragment}.") else NAMED, after.rpartition("torch.")[2].rstrip(")"))
+    edit = Edit(program.file, (line, column), (line, column + len(fragment)), fragment, after, change)
     assert applied(program.text, (edit,), program.file)
     place = case.site if case.site.line == line else case.origin.place
     return checks.objection(case, Fix("cast", place, (edit,), True, ""))

@@ -1,5 +1,5 @@
-"""Integers that lose their values: arithmetic that wraps, fractions that a write cuts off, casts after which different
-numbers are equal. The same for times and other float64 numbers.
+"""Integers that lose their values: arithmetic and casts that wrap, fractions that a write cuts off, casts after which
+different numbers are equal. The same for times and other float64 numbers; and complex numbers that become real.
 
 Each call is compared with the same call in a wider dtype: arithmetic in int64, a write in floating point, neighbours of
 the sorted numbers before and after a cast. Numbers that Python or NumPy hands to a new tensor are cast, too. Nothing is
@@ -46,6 +46,9 @@ _HIGHEST = 3
 """A power of a 16-bit integer that int64 holds."""
 _HANDED = 1 << 14
 """Numbers of the longest list that is read a second time."""
+_INTEGERS = _SMALL | _LARGE
+_REAL = 2.0**-10
+"""An imaginary part up to this, relative to the largest number, may be the rounding of an inverse transform."""
 _FINEST = {torch.float32: 2.0**24, torch.float16: 2.0**11, torch.bfloat16: 2.0**8}
 """From here on a dtype holds only every second integer."""
 _COLUMNS = 8
@@ -69,8 +72,12 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     source = args[1] if func is _aten.copy_.default else args[0]
     if not isinstance(source, Tensor) or source.shape != out.shape or source.dtype is out.dtype:
         return None
+    if out.dtype.is_floating_point and source.dtype.is_complex:
+        return _imaginary(source)
     if out.dtype.is_floating_point:
         return _merged(source) if out.dtype is torch.float32 and _is_fine(source.dtype) else None
+    if source.dtype in _INTEGERS and out.dtype in _INTEGERS:
+        return _outside(source, out.dtype)
     if not source.dtype.is_floating_point or out.dtype.is_complex or out.dtype is torch.bool:
         return None
     numbers = sample(source.detach())
@@ -106,6 +113,26 @@ def _is_fine(dtype: torch.dtype) -> bool:
 
 
 # ---------------------------------------------------------------- casts
+
+
+def _outside(source: Tensor, dtype: torch.dtype) -> Counts | None:
+    """Integers, and how many of them are outside the range of another integer dtype. A -1 that becomes the greatest
+    number of an unsigned dtype marks what is to be ignored."""
+    limits, range_ = torch.iinfo(dtype), torch.iinfo(source.dtype)
+    if limits.min <= range_.min and range_.max <= limits.max:
+        return None
+    numbers = sample(source.detach()).long()
+    outside = (numbers > limits.max) | (numbers < limits.min)
+    if not limits.min:
+        outside = outside & (numbers != -1)
+    return torch.full_like(outside.sum(), numbers.numel()), outside.sum()
+
+
+def _imaginary(source: Tensor) -> Counts:
+    """Complex numbers, and how many of them have an imaginary part that is no rounding."""
+    numbers = sample(source.detach())
+    sizes = numbers.abs()
+    return (sizes > 0).sum(), (numbers.imag.abs() > _REAL * sizes.amax()).sum()
 
 
 def _merged(numbers: Tensor) -> Counts:

@@ -2,12 +2,12 @@
 
 Wrapped (DT301): the result of 8-, 16- or 32-bit arithmetic is outside its dtype's range, and what came out is used as a
 quantity: it becomes floating point, is divided, or is compared by size. Bytes that are masked, shifted or taken modulo
-a number may wrap on purpose. A floating number outside the range of the integers to which it is cast has no right
-result at all.
+a number may wrap on purpose. So do integers that are cast to fewer bits, unless the program takes their bits apart. A
+floating number outside the range of the integers to which it is cast has no right result at all.
 
 Cut off (DT203): a write stores floating numbers in a tensor of integers, which loses their fractions, and that tensor
 is computed with as floating point afterwards. A cast that the program asks for is its own decision, and so are numbers
-that serve as indices.
+that serve as indices. Cut off, too: the imaginary parts of complex numbers that a cast makes real.
 
 Merged (DT204): different integers, or float64 numbers such as times, are equal after a cast to float32, which cannot
 distinguish neighbours above 2**24; or numbers beyond that come from data in float32 and are taken for integers again.
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from .. import graph
 from ..records import FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
 from ..source import editing
-from ..tables.dtypes import DTYPES, HALF, REAL
+from ..tables.dtypes import COMPLEX, DTYPES, HALF, REAL
 from ..tables.english import quoted
 from ..tables.operators import destination, is_cast, is_move, name_of, tagged, writes
 from .advice import advise
@@ -55,8 +55,12 @@ def _judged(run: Run, v: Value) -> Finding | None:
     op = run.ops[v.op]
     made = op.outputs[0]
     floats = [i for i in op.inputs if i.dtype in REAL]
+    if made in REAL and any(i.dtype in COMPLEX for i in op.inputs):
+        return _imaginary(run, v, op) if v.spoilt >= _FRACTIONS * v.exact else None
     if made in REAL:
         return _merged(run, v, op) if v.spoilt >= _MERGED * v.exact else None
+    if not floats and (is_cast(op) or name_of(op) == "copy"):
+        return _wrapped(run, v, op) if not _taken_apart(run, v.op) else None
     if not floats:
         return _wrapped(run, v, op) if _quantities(run, [v.op]) else None
     if not is_cast(op):
@@ -84,6 +88,16 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
 
     below = (n for n, _ in run.below(numbers, passes, _FAR) if n not in apart and n not in numbers and goes_on(n))
     return any(run.ops[n].outputs[0] in REAL or tagged(run.ops[n], "divide", "compare") for n in below)
+
+
+def _taken_apart(run: Run, number: int) -> bool:
+    """Whether a cast of integers may wrap on purpose: what it made, or what it took, goes on as bits or as a rest of a
+    division; or nothing takes what it made."""
+    source = run.ops[number].inputs[-1].producer
+    made = [run.ops[n] for n, _ in run.below([number], run.moves, _FAR)]
+    taken = [run.ops[n] for n, _ in run.below([source], run.moves, _FAR)] if source >= 0 else []
+    used = any(not (is_move(op) or tagged(op, "equal", "like")) for op in made)
+    return not used or any(tagged(op, "bits", "remainder") for op in (*made, *taken))
 
 
 def _above(run: Run, number: int) -> frozenset[int]:
@@ -120,11 +134,12 @@ def _given(run: Run, op: Op) -> bool:
 
 def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     made, place = op.outputs[0], run.place(op)
-    source = next((i.dtype for i in op.inputs if i.dtype in REAL), made)
+    source = next((i.dtype for i in op.inputs if i.dtype in REAL), op.inputs[-1].dtype if is_cast(op) else made)
     origin = Origin("cast" if is_cast(op) else "factory", None, op.op, place)
     culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
     flow: tuple[FlowStep, ...] = ()
-    fix = advise(place, f"limit the numbers to the range of {made} first" if is_cast(op) else _WIDER)
+    limit = f"limit the numbers to the range of {made} first" if source in REAL else f"keep these numbers in {source}"
+    fix = advise(place, limit if is_cast(op) else _WIDER)
     if writes(op) and (event := op.inputs[max(destination(op), 0)].event) >= 0:  # what is written to is too narrow
         culprit = run.operand(op, max(destination(op), 0), None)
         flow = graph.flow(run.recording, event, None)
@@ -168,6 +183,25 @@ def _made_like(run: Run, op: Op) -> Origin | None:
     if made is None or not tagged(made, "like"):
         return None
     return Origin("factory", None, made.op, run.place(made))
+
+
+def _imaginary(run: Run, v: Value, op: Op) -> Finding:
+    place, made = run.place(op), op.outputs[0]
+    source = next(i.dtype for i in op.inputs if i.dtype in COMPLEX)
+    culprit = Operand(
+        0, f"result of {op.op}", made, op.shape, op.device, None, Origin("cast", None, op.op, place, True)
+    )
+    said = f"{v.spoilt:,} of {v.exact:,} sampled numbers had an imaginary part, which {made} does not hold"
+    return silent_finding(
+        "DT203",
+        At.of(op, place),
+        culprit=culprit,
+        flow=(FlowStep(place, op.op, op.module, source, made, "cast", said=said),),
+        fix=advise(place, "take .abs() where a magnitude is meant, or .real where only the real part is"),
+        count=op.count,
+        title="a cast drops the imaginary part of complex numbers",
+        notes=("what is computed from it has lost the phase, and a part of the magnitude",),
+    )
 
 
 def _merged(run: Run, v: Value, op: Op) -> Finding:

@@ -88,7 +88,7 @@ def measure(step: Callable[[], None], numerics: bool) -> dict[str, float]:
         best[kind] = min(best.get(kind, float("inf")), seconds)
 
     for _ in range(TRACES):
-        with dtypetrace.trace(numerics=numerics, watch_every=APART) as trace:
+        with dtypetrace.trace(precision="values" if numerics else "off", every=APART) as trace:
             note("first", group(step, FIRST))
             while trace.windows.rounds < APART * WATCHED:
                 before = trace.windows.watched
@@ -105,7 +105,7 @@ def measure(step: Callable[[], None], numerics: bool) -> dict[str, float]:
 def rows(step: Callable[[], None], bars: bool) -> list[Row]:
     """The rows of one work."""
     found = []
-    for name, numerics in (("trace(watch_every=200)", False), ("run --watch every=200, values measured", True)):
+    for name, numerics in (("trace(every=200)", False), ("run --every 200, values measured", True)):
         best = measure(step, numerics)
         counting = 1 + best["hook"] / best["plain"]
         whole = counting + (best["first"] + best["later"] * (STEPS // EVERY)) / best["plain"] / STEPS

@@ -74,7 +74,7 @@ def resident() -> float:
 
 def measure(kind: str, steps: int) -> None:
     torch.set_num_threads(1)
-    trace = dtypetrace.trace(numerics=kind == "numerics")
+    trace = dtypetrace.trace(precision="values" if kind == "numerics" else "off")
     watched, plain = trainer(), trainer()
     ratios: list[float] = []
     with ThreadPoolExecutor(1) as beside, trace:

@@ -189,7 +189,7 @@ CONTESTANTS: dict[str, Contestant] = {
     "empty pair": lambda work: _pair(_EmptyDispatchMode),
     "leanest pair": lambda work: _pair(_LeanDispatchMode),
     "dtypetrace": lambda work: dtypetrace.trace(work.model),
-    "dtypetrace, numerics": lambda work: dtypetrace.trace(work.model, numerics=True),
+    "dtypetrace, numerics": lambda work: dtypetrace.trace(work.model, precision="values"),
 }
 SLOW_CONTESTANTS: dict[str, Contestant] = {
     "DebugMode, modules": lambda work: DebugMode(record_nn_module=True),

@@ -23,7 +23,7 @@ from .terminal import seen_lines, width
 if TYPE_CHECKING:
     from .commands.arguments import Command
 
-COMMANDS = ("run", "fix", "plan", "show", "diff", "contract", "merge", "explain")
+COMMANDS = ("run", "fix", "plan", "show", "diff", "contract", "explain")
 """In the order of the help. Each is a class in the module of ``commands`` with its name."""
 
 
@@ -83,6 +83,9 @@ def _run_command(argv: list[str]) -> SystemExit | KeyboardInterrupt:
     if not argv:
         raise UsageError("no command given. Try: dtypetrace run script.py, or dtypetrace --help")
     word = argv[0]
+    if word == "merge":  # its name in the version before
+        print("dtypetrace: merge is now show: dtypetrace show run.rank*.trace", file=sys.stderr)
+        argv[0] = word = "show"
     if word not in COMMANDS and not word.startswith("-"):
         if os.path.exists(word):
             raise UsageError(f"no command given. Did you mean: dtypetrace run {' '.join(argv)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -26,7 +27,7 @@ from .capture.stacks import UserCode
 from .capture.windows import Windows
 from .hooks import Watch
 from .program import unlink_frames
-from .records import Recording, Results
+from .records import PRECISIONS, Recording, Results
 
 # here and not where they are used: a profiler around the trace keeps the names of code that an import frees
 from .reference.follow import STEPS, Reference
@@ -377,35 +378,37 @@ def check_watch_every(every: Any, *, autofix: bool, reference: bool, dry: bool) 
     if every is None:
         return
     if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-        raise ValueError(f"watch_every needs a whole number of optimizer steps of at least 1, got {every!r}")
+        raise ValueError(f"every needs a whole number of optimizer steps of at least 1, got {every!r}")
     other = "autofix" if autofix else "reference" if reference else ""
     if dry or other:
         reason = {"autofix": "mends calls in every step", "reference": "follows every step"}.get(
             other, "runs each step without values"
         )
-        raise ValueError(f"watch_every leaves steps unwatched, and {other or 'a dry run'} {reason}: use one of the two")
+        raise ValueError(f"every leaves steps unwatched, and {other or 'a dry run'} {reason}: use one of the two")
 
 
 def trace(
     model: nn.Module | None = None,
     *,
     autofix: bool = False,
-    numerics: bool = False,
-    reference: bool = False,
-    watch_every: int | None = None,
+    precision: str = "off",
+    every: int | None = None,
     compile: str | None = None,
+    **old: Any,
 ) -> Trace:
     """Watches the block and finds the line that gave a tensor the wrong dtype.
 
     ``model`` is only used to name the modules; all code that runs in the block is watched. ``autofix``: each call that
     would fail because of a dtype is repeated with the right cast, and the block goes on; see ``fixes`` and ``diff``.
-    ``numerics`` measures values too: what became infinite or was flushed to zero, and which weights no optimizer step
-    could move. ``reference`` runs each operator again in higher precision and measures the error of each; the
-    program's own values do not change. ``watch_every=200`` watches the first three optimizer steps, then each whose
-    number is a multiple of 200; between them nothing is installed but a count of the steps, so that it can stay on.
+    ``precision``, what is measured besides dtypes: ``"off"``, nothing; ``"values"``, what became infinite or was
+    flushed to zero, and which weights no optimizer step could move; ``"reference"``, also the error of each operator,
+    which runs again in higher precision; the program's own values do not change. ``every=200`` watches the first three
+    optimizer steps, then each whose number is a multiple of 200; between them nothing is installed but a count of the
+    steps, so that it can stay on.
     ``compile="eager"`` runs compiled functions eagerly, so that each of their operators is seen; by default, and
     without ``autofix``, they run compiled, and each call of one is recorded as one op.
-    Raises ValueError if ``watch_every`` is below 1 or is combined with ``autofix`` or ``reference``.
+    Raises ValueError for an unknown precision, and if ``every`` is below 1 or is combined with ``autofix`` or
+    ``"reference"``. The names of the version before, ``numerics``, ``reference`` and ``watch_every``, go on working.
 
     >>> import torch, dtypetrace
     >>> model = torch.nn.Linear(2, 2)
@@ -414,9 +417,17 @@ def trace(
     >>> t.findings
     ()
     """
-    return Trace(
-        model, autofix=autofix, numerics=numerics, reference=reference, watch_every=watch_every, compile=compile
-    )
+    for name, now in (("numerics", "precision"), ("reference", "precision"), ("watch_every", "every")):
+        if name in old:
+            warnings.warn(f"trace({name}=) is now trace({now}=)", DeprecationWarning, stacklevel=2)
+    if precision not in PRECISIONS:
+        raise ValueError(f'precision is "off", "values" or "reference", got {precision!r}')
+    numerics = old.pop("numerics", precision != "off")
+    reference = old.pop("reference", precision == "reference")
+    every = old.pop("watch_every", every)
+    if old:
+        raise TypeError(f"trace() got an unexpected keyword argument {next(iter(old))!r}")
+    return Trace(model, autofix=autofix, numerics=numerics, reference=reference, watch_every=every, compile=compile)
 
 
 def open_recorder() -> Recorder | None:

@@ -156,7 +156,7 @@ def test_no_synchronisation_is_added():
 
 
 def test_values_are_measured_without_waiting_until_the_trace_ends():
-    train, trace = trainer(), dtypetrace.trace(numerics=True)
+    train, trace = trainer(), dtypetrace.trace(precision="values")
     with trace:
         never_waits(train)
     assert trace.recording.values and not trace._watch.recorder.broken

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,19 @@ class Command(Protocol):
         ...
 
 
+class Old(argparse.Action):
+    """A spelling of the version before: it is in no help, works as it did, and says the new one. ``now``: what to
+    write instead. ``sets``: the value of an option that takes none."""
+
+    def __init__(self, *, now: str, sets: Any = None, **given: Any) -> None:
+        super().__init__(**given, nargs=None if sets is None else 0, help=argparse.SUPPRESS)
+        self._now, self._sets = now, sets
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, values if self._sets is None else self._sets)
+        print(f"dtypetrace: {option_string} is now {self._now}; the next version does not know it", file=sys.stderr)
+
+
 # ---------------------------------------------------------------- options that several commands have
 
 
@@ -45,7 +59,7 @@ def add_script(parser: argparse.ArgumentParser, module_help: str, script_help: s
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="script", help=script_help)
 
 
-def add_source(parser: argparse.ArgumentParser) -> None:
+def add_source(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--source",
         type=Path,
@@ -54,18 +68,18 @@ def add_source(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_fail_on(parser: argparse.ArgumentParser) -> None:
+def add_fail_on(parser: argparse._ActionsContainer) -> None:
     text = "exit with 1 instead of 0 if a finding is this severe or more"
     parser.add_argument("--fail-on", choices=SEVERITIES[::-1], help=text)
 
 
-def add_operators(parser: argparse.ArgumentParser) -> None:
+def add_operators(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--operators", action="store_true", help="print what ran in which dtype, and what autocast did to it"
     )
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
+def add_format(parser: argparse._ActionsContainer) -> None:
     add = parser.add_argument
     add(
         "--format",
@@ -76,11 +90,11 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     add("--output", type=Path, metavar="F", help="write the report in that form to a file; the text is still printed")
 
 
-def add_verbose(parser: argparse.ArgumentParser) -> None:
+def add_verbose(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--verbose", action="store_true", help="print notes, too, that ask for no change")
 
 
-def add_quiet(parser: argparse.ArgumentParser, text: str) -> None:
+def add_quiet(parser: argparse._ActionsContainer, text: str) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help=text)
 
 
@@ -108,10 +122,10 @@ def count(option: str) -> Callable[[str], int]:
 
 
 def every(text: str) -> int:
-    """Reads the value of ``--watch``: ``every=200``."""
+    """Reads the value of the old ``--watch``: ``every=200``."""
     word, _, number = text.partition("=")
     if word != "every" or not number.isdecimal() or int(number) < 1:
-        raise UsageError(f"--watch needs every=N, with N a whole number of steps of at least 1, got {text!r}")
+        raise UsageError(f"--every needs a whole number of at least 1, got {text!r}")
     return int(number)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from ..errors import UsageError
 from ..parts import collector_paused
 from ..program import AfterImport, Program, interrupts_held, show
+from ..records import PRECISIONS
 from ..terminal import seen_lines
 from . import arguments, dry_run, progress, rank_parts
 from .progress import Progress
@@ -62,7 +63,7 @@ class RunCommand:
       accelerate launch -m dtypetrace run train.py
 
     The last process of a machine then prints one report for all its ranks. With --save run.trace, each
-    rank also writes a file of its own (run.rank0.trace, run.rank1.trace ...) for dtypetrace merge.
+    rank also writes a file of its own (run.rank0.trace, run.rank1.trace ...) for dtypetrace show.
     """
 
     name = "run"
@@ -75,14 +76,32 @@ class RunCommand:
             "run a module, as python -m does",
             "a file (or a folder or zip with a __main__), or with -m a module's name; what follows is passed to it",
         )
-        add("--html", type=Path, metavar="F", help="write the report as one HTML file that needs no network")
-        add("--json", type=Path, metavar="F", help="write the findings as JSON")
-        add("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
+        watch = parser.add_argument_group("what to watch")
+        add = watch.add_argument
         add(
-            "--no-source",
-            dest="text",
-            action="store_false",
-            help="keep the program's text out of --html and --save",
+            "--every",
+            type=arguments.count("--every"),
+            metavar="N",
+            help="watch the first 3 steps (--first changes the 3), then one step in N; others are only counted",
+        )
+        add(
+            "--first",
+            type=arguments.count("--first"),
+            metavar="N",
+            help="watch N optimizer steps, then let the run go on unwatched",
+        )
+        add(
+            "--precision",
+            choices=PRECISIONS,
+            default="values",
+            help="what is measured besides dtypes: off, nothing; values, what they become (default); reference, also "
+            "what the first 10 steps lose, against each operator run once more in higher precision",
+        )
+        add(
+            "--compile",
+            choices=["eager"],
+            help="run compiled functions eagerly, to watch each operator in them: the last bits may differ, and so may "
+            "what is refused. Default: they run compiled, and one op is recorded for each call",
         )
         add(
             "--autofix",
@@ -95,32 +114,23 @@ class RunCommand:
             help="predict dtype errors without a GPU and without weights: devices are simulated, "
             "large tensors have no values",
         )
+        arguments.add_source(watch)
+        write = parser.add_argument_group("what to write")
+        add = write.add_argument
+        add("--html", type=Path, metavar="F", help="write the report as one HTML file that needs no network")
+        add("--json", type=Path, metavar="F", help="write the findings as JSON")
+        add("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
+        arguments.add_verbose(write)
+        arguments.add_quiet(write, "print no report, only dtypetrace's own error messages; files are still written")
+        ending = parser.add_argument_group("when to stop, and with which status")
+        add = ending.add_argument
         add(
             "--steps",
             type=arguments.count("--steps"),
             metavar="N",
             help="end the run after N optimizer steps, with exit status 0",
         )
-        add(
-            "--trace-steps",
-            type=arguments.count("--trace-steps"),
-            metavar="N",
-            help="watch N optimizer steps, then let the run go on unwatched",
-        )
-        add(
-            "--watch",
-            type=arguments.every,
-            metavar="every=N",
-            help="watch the first 3 steps (--trace-steps changes the 3), then one step in N; others are only counted",
-        )
-        add(
-            "--compile",
-            choices=["eager"],
-            help="run compiled functions eagerly, to watch each operator in them: the last bits may differ, and so may "
-            "what is refused. Default: they run compiled, and one op is recorded for each call",
-        )
-        arguments.add_format(parser)
-        arguments.add_fail_on(parser)
+        arguments.add_fail_on(ending)
         add(
             "--ignore",
             type=arguments.codes,
@@ -129,30 +139,7 @@ class RunCommand:
             metavar="CODE",
             help="leave out findings with these codes: DT201,DT301",
         )
-        arguments.add_operators(parser)
-        add("--no-numerics", dest="numerics", action="store_false", help="do not measure values, only dtypes")
-        add(
-            "--reference",
-            action="store_true",
-            help="run each operator once more in higher precision, and measure what the program loses",
-        )
-        add(
-            "--reference-steps",
-            type=arguments.count("--reference-steps"),
-            metavar="N",
-            help="with --reference: for N optimizer steps (default 10)",
-        )
-        add(
-            "--keep-wide",
-            metavar="MODULES",
-            help=(
-                "with --reference: let these modules compute in float32 (layers.0.mlp,head); "
-                "dtypetrace plan does the same in its runs"
-            ),
-        )
-        arguments.add_source(parser)
-        arguments.add_verbose(parser)
-        arguments.add_quiet(parser, "print no report, only dtypetrace's own error messages; files are still written")
+        _add_old_spellings(parser)
 
     def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
         _check_watch(options)
@@ -167,12 +154,12 @@ class RunCommand:
             script=Path(program.file) if program.file else None,
             ignore=frozenset(options.ignore),
             steps=options.steps,
-            trace_steps=options.trace_steps,
-            watch_every=options.watch,
-            numerics=options.numerics and not options.dry_run,
+            trace_steps=options.first,
+            watch_every=options.every,
+            numerics=options.precision != "off" and not options.dry_run,
             autofix=options.autofix or options.dry_run,
             dry=options.dry_run,
-            reference=options.reference or options.reference_steps is not None,
+            reference=options.precision == "reference" or options.reference_steps is not None,
             reference_steps=options.reference_steps,
             keep_wide=tuple(options.keep_wide.split(",")) if options.keep_wide else (),
             compile=options.compile,
@@ -241,16 +228,40 @@ class RunCommand:
         return ending
 
 
+def _add_old_spellings(parser: argparse.ArgumentParser) -> None:
+    """What earlier versions called it, and what ``show`` and ``plan`` do now."""
+
+    def old(*names: str, **given: Any) -> None:
+        parser.add_argument(*names, action=arguments.Old, **given)
+
+    def moved(option: str) -> str:
+        return f"an option of show: run --save run.trace, then dtypetrace show run.trace {option}"
+
+    old("--watch", dest="every", type=arguments.every, now="--every N")
+    old("--trace-steps", dest="first", type=arguments.count("--trace-steps"), now="--first N")
+    old("--no-numerics", dest="precision", sets="off", now="--precision off")
+    old("--reference", dest="precision", sets="reference", now="--precision reference")
+    steps = arguments.count("--reference-steps")
+    old("--reference-steps", type=steps, now="--precision reference, for the first 10 steps")
+    old(
+        "--keep-wide", now="the work of plan, which chooses the modules and proves the choice: dtypetrace plan train.py"
+    )
+    old("--operators", sets=True, default=False, now=moved("--operators"))
+    old("--no-source", dest="text", sets=False, default=True, now=moved("--no-source"))
+    old("--format", choices=arguments.FORMATS, default="text", now=moved("--format FORM"))
+    old("--output", type=Path, now=moved("--output F"))
+
+
 def _check_watch(options: argparse.Namespace) -> None:
-    """Raises UsageError where ``--watch`` is given with an option that needs every step."""
+    """Raises UsageError where ``--every`` is given with an option that needs every step."""
     needs = {
         "--autofix": options.autofix,
         "--dry-run": options.dry_run,
-        "--reference": options.reference or options.reference_steps is not None or options.keep_wide,
+        "--precision reference": options.precision == "reference" or options.reference_steps or options.keep_wide,
     }
     other = next((name for name, given in needs.items() if given), None)
-    if options.watch is not None and other:
-        raise UsageError(f"--watch leaves steps unwatched, and {other} needs every step. Use one of the two")
+    if options.every is not None and other:
+        raise UsageError(f"--every leaves steps unwatched, and {other} needs every step. Use one of the two")
 
 
 def _files(options: argparse.Namespace) -> list[Output]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,27 +21,23 @@ OWN_FAULT = "dtypetrace: internal error: only this output is missing. Please rep
 
 
 class ShowCommand:
-    """Look at a saved trace (dtypetrace run --save F) again; torch is not needed for it."""
+    """Look at a saved trace (dtypetrace run --save F) again; torch is not needed for it.
+
+    Several traces are those of a job's ranks: equal findings are shown once, with the ranks that have them. What the
+    ranks disagree about comes first, then findings that only some ranks have. Ranks whose trace is missing are named.
+
+      torchrun --nproc-per-node 4 -m dtypetrace run --save run.trace train.py
+      dtypetrace show run.rank*.trace
+    """
 
     name = "show"
-    usage = (
-        "dtypetrace show TRACE [--html F] [--json F] [--format FORM] [--output F] [--no-source] [--operators] "
-        "[--what-if NAME=DTYPE] [--fail-on LEVEL] [--verbose]"
-    )
+    usage = "dtypetrace show [options] TRACE ..."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument
-        add("trace", type=Path, metavar="TRACE", help="a file that run --save wrote")
-        add("--html", type=Path, metavar="F", help="write the report as one HTML file that needs no network")
-        add(
-            "--no-source",
-            dest="text",
-            action="store_false",
-            help="keep the program's text out of the HTML report",
-        )
-        add("--json", type=Path, metavar="F", help="write the findings as JSON")
-        arguments.add_operators(parser)
-        add(
+        parser.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="a file that run --save wrote")
+        show = parser.add_argument_group("what to show")
+        arguments.add_operators(show)
+        show.add_argument(
             "--what-if",
             action="append",
             type=_change,
@@ -48,44 +46,67 @@ class ShowCommand:
             help="print what the run would have done with other dtypes: vae=bfloat16, mask=float16, "
             "train.py:12=float32, autocast=off; may be given several times",
         )
-        arguments.add_format(parser)
-        arguments.add_fail_on(parser)
-        arguments.add_verbose(parser)
+        arguments.add_format(show)
+        arguments.add_verbose(show)
+        write = parser.add_argument_group("what to write")
+        add = write.add_argument
+        add("--html", type=Path, metavar="F", help="write the report as one HTML file that needs no network")
+        add("--json", type=Path, metavar="F", help="write the findings as JSON")
+        add("--save", type=Path, metavar="F", help="save it again: all ranks in one file, or without the text")
+        add(
+            "--no-source",
+            dest="text",
+            action="store_false",
+            help="keep the program's text out of --html and --save",
+        )
+        arguments.add_fail_on(parser.add_argument_group("with which status to end"))
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
         from .. import report
 
-        trace = arguments.saved_trace(options.trace)
-        html = arguments.writable("--html", options.html) if options.html else None
-        json = arguments.writable("--json", options.json) if options.json else None
-        output = arguments.writable("--output", options.output) if options.output else None
-        form = "text" if output else options.format
+        trace = _trace(options.traces)
+        form = "text" if options.output else options.format
         answer = repr(trace.what_if(dict(options.what_if))) if options.what_if else None
-        outputs: list[Callable[[], object]] = [
-            (lambda: print(answer)) if answer else (lambda: _print(trace, form, options.verbose))
+        outputs: list[tuple[str, Callable[[], object]]] = [
+            ("", lambda: print(answer) if answer else _print(trace, form, options.verbose))
         ]
         if options.operators:
-            outputs.append(lambda: print(f"\n{report.operators_text(trace.recording)}"))
-        if html:
-            outputs.append(lambda: trace.report(html, source=options.text))
-        if json:
-            outputs.append(lambda: trace.to_json(json))
-        if output:
-            outputs.append(lambda: report.write_format(output, options.format, trace.recording, trace.findings))
+            outputs.append(("", lambda: print(f"\n{report.operators_text(trace.recording)}")))
+        for name, write in (
+            ("html", lambda file: trace.report(file, source=options.text)),
+            ("json", trace.to_json),
+            ("save", lambda file: trace.save(file, source=options.text)),
+            ("output", lambda file: report.write_format(file, options.format, trace.recording, trace.findings)),
+        ):
+            if (asked := getattr(options, name)) is not None:
+                file = arguments.writable(f"--{name}", asked)
+                outputs.append((f"--{name} {file}", partial(write, file)))
         failed = False
-        for made in outputs:
+        for named, made in outputs:
             try:
-                made()
-            except BrokenPipeError:  # nobody reads any more
+                with arguments.writing(named) if named else nullcontext():
+                    made()
+            except (BrokenPipeError, UsageError):  # nobody reads any more; a file that cannot be written
                 raise
-            except OSError as failure:
-                raise UsageError(
-                    f"{failure.filename or html or json or output} could not be written: {failure}"
-                ) from None
             except Exception:  # it costs this output only
                 failed = True
                 print(f"{OWN_FAULT}{traceback.format_exc()}", file=sys.stderr)
         return SystemExit(int(failed or arguments.reaches(trace.findings, options.fail_on)))
+
+
+def _trace(files: Sequence[Path]) -> View:
+    """The trace in a file, or those of several ranks as one. Raises UsageError where two are of one rank."""
+    if len(files) == 1:
+        return arguments.saved_trace(files[0])
+    from ..compare.ranks import Part, merge
+    from ..view import SavedTrace
+
+    results = [arguments.saved_trace(file).results for file in files]
+    parts = [Part(int(found.recording.meta.get("rank", number)), found) for number, found in enumerate(results)]
+    try:
+        return SavedTrace(merge(parts))
+    except ValueError as error:
+        raise UsageError(f"{error}. Give one trace of each rank") from None
 
 
 def _print(trace: View, form: str, verbose: bool) -> None:

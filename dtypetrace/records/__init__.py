@@ -54,6 +54,8 @@ PHASES = ("forward", "recompute", "backward", "optimizer", "other")
 """In the order of a step."""
 FORWARD = ("forward", "recompute", "other")
 """Phases in which the program's own calls run; ops of the others follow from them."""
+PRECISIONS = ("off", "values", "reference")
+"""What is measured besides dtypes: nothing; what becomes of values; and the same step in higher precision, too."""
 SEVERITIES = ("note", "warning", "error")
 """Mildest first."""
 UNWATCHED = "an unwatched step"

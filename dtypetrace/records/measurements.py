@@ -22,7 +22,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What the values of one distinct op did, summed over the calls that were measured (``numerics=True``)."""
+    """What the values of one distinct op did, summed over the calls that were measured (``precision="values"``)."""
 
     op: int
     measured: int

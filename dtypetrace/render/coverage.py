@@ -102,7 +102,7 @@ def eagerly(recording: Recording, program: str = "") -> list[str]:
 
 
 _WAYS = {
-    "off": "not measured: leave --no-numerics out, or pass numerics=True",
+    "off": "not measured: leave --precision off out, or pass precision='values'",
     "no step": "no optimizer step was seen: {needs} are needed",
     "only its dtypes and roundings": "its dtypes and roundings were read, its numbers were not",
     "few steps": "{count} weights moved in too few measured steps: {command}",

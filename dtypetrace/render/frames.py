@@ -37,7 +37,7 @@ def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") ->
     gradient, or with one that is all zeros), broken (steps whose gradient held an infinity or NaN), peak (the
     gradient's greatest magnitude), subnormal (share of the gradient below float16's normal range), moved (share of
     the numbers with a gradient that changed), magnitude (mean of the weights), change (mean of a step),
-    learning_rate. Values need ``numerics=True``.
+    learning_rate. Values need ``precision="values"``.
 
     ``backward``: what each module's backward ops made: module, dtype, parameters (dtypes of its own), ops, count.
 

@@ -159,7 +159,9 @@ def _lines(plan: PrecisionPlan) -> list[str]:
         said = "not met" if after is not None else "not verified, because the step was not run with it"
     lines += ["", f"tolerance {plan.tolerance:.2%}: {said}"]
     if after is not None and not plan.verified:
-        lines.append("The error may begin outside of modules. Which lines it begins on: dtypetrace run --reference")
+        lines.append(
+            "The error may begin outside of modules. Which lines it begins on: dtypetrace run --precision reference"
+        )
     if plan.narrow and plan.verified:
         lines.append(f"To use it: plan.apply(model), then run the model under torch.autocast in {plan.narrow}.")
     return lines
@@ -185,7 +187,9 @@ def _error(error: float) -> str:
 def step_error(recording: Recording) -> StepError:
     """How far a recorded run was from its reference. Raises ValueError where it has no reference."""
     if not recording.precisions:
-        raise ValueError("this trace has no reference; make it with trace(reference=True) or run --reference")
+        raise ValueError(
+            "this trace has no reference; make it with trace(precision='reference') or run --precision reference"
+        )
     losses = Losses(Run(recording), recording.precisions)
     ends = [losses.of[n] for n in losses.results if losses.of[n].spoiled or not losses.cancels(n)]
     results = max((inf if p.spoiled else p.total for p in ends), default=0.0)

@@ -279,7 +279,7 @@ def test_nothing_is_claimed_of_what_is_inside(fresh_dynamo):
     def summed(x, w):
         return (x * w).sum(-1)
 
-    with dtypetrace.trace(numerics=True) as trace:
+    with dtypetrace.trace(precision="values") as trace:
         model = Around()
         head = nn.Linear(64, 1).half()
         loss = torch.compile(lambda p, t: F.mse_loss(p.float(), t), backend=EAGER)
@@ -299,7 +299,7 @@ def test_a_compiled_step_is_a_step(fresh_dynamo):
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     optimizer.step = torch.compile(optimizer.step, backend=EAGER)
-    with dtypetrace.trace(model, numerics=True) as trace:
+    with dtypetrace.trace(model, precision="values") as trace:
         for _ in range(3):
             optimizer.zero_grad()
             model(torch.ones(2, 8)).sum().backward()

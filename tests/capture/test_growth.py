@@ -156,7 +156,7 @@ def test_new_parameters_in_every_step_are_followed_for_some_steps_only(monkeypat
     monkeypatch.setattr("dtypetrace.capture.updates._MOST_CHANGES", 4)
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     kept = []
-    with dtypetrace.trace(numerics=True) as t:
+    with dtypetrace.trace(precision="values") as t:
         for _ in range(8):
             kept.append(torch.ones(2, 2, requires_grad=True))
             optimizer.param_groups[0]["params"] = [kept[-1]]

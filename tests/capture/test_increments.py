@@ -129,7 +129,7 @@ def test_the_values_stay_as_they_are(tmp_path):
 
 @pytest.mark.parametrize("listed", [False, True])
 def test_a_sum_that_is_followed_is_not_kept_alive(listed):
-    with dtypetrace.trace(numerics=True), torch.no_grad():
+    with dtypetrace.trace(precision="values"), torch.no_grad():
         total = torch.zeros(8, dtype=torch.bfloat16)
         for _ in range(4):
             torch._foreach_add_([total], 1.0) if listed else total.add_(1.0)

@@ -65,7 +65,7 @@ def watched_steps(trace, between):
 
 @pytest.mark.parametrize("numerics", [False, True])
 def test_between_watched_steps_nothing_is_installed_and_the_weights_are_the_same(numerics):
-    with dtypetrace.trace(numerics=numerics, watch_every=5) as t:
+    with dtypetrace.trace(precision="values" if numerics else "off", every=5) as t:
         model = Net()
 
         def no_reference(number):
@@ -86,7 +86,7 @@ def test_between_watched_steps_nothing_is_installed_and_the_weights_are_the_same
 
 def test_what_a_watched_step_shows_is_found_with_the_birth_of_what_older_steps_knew():
     table = torch.ones(8, dtype=torch.float64)
-    with dtypetrace.trace(watch_every=10) as t:
+    with dtypetrace.trace(every=10) as t:
         scale = torch.full((8,), 2.0, dtype=torch.float64)
         scale.sum()
         seen = []
@@ -108,7 +108,7 @@ def test_what_a_watched_step_shows_is_found_with_the_birth_of_what_older_steps_k
 
 def test_a_refusal_in_a_step_that_was_not_watched():
     line = train.__code__.co_firstlineno
-    with pytest.raises(RuntimeError) as raised, dtypetrace.trace(watch_every=5) as t:
+    with pytest.raises(RuntimeError) as raised, dtypetrace.trace(every=5) as t:
         train(9, lambda number, x: x.double() if number == 7 else x)
     (finding,) = t.findings
     assert (finding.code, finding.op, finding.phase, finding.module) == ("DT101", "linear", "forward", "model.inward")
@@ -123,7 +123,7 @@ def test_a_refusal_in_a_step_that_was_not_watched():
 
 
 def test_a_line_that_never_ran_while_watched():
-    with pytest.raises(RuntimeError), dtypetrace.trace(watch_every=50) as t:
+    with pytest.raises(RuntimeError), dtypetrace.trace(every=50) as t:
 
         def broken(number, x):
             if number == 8:
@@ -152,37 +152,35 @@ for step in range(1, 20):
 
 def test_the_command_line(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
-    done = warm.run(["-m", "dtypetrace", "run", "--watch", "every=10", "train.py"], tmp_path)
+    done = warm.run(["-m", "dtypetrace", "run", "--every", "10", "train.py"], tmp_path)
     assert done.returncode == 1
     assert "step 12 was not watched" in done.stderr and "train.py:9" in done.stderr
     assert "not seen: 7 of 11 steps: the first 3 were watched, then one in 10" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "words", ["every=0", "every=-1", "foo", "200", "every=5 --autofix", "every=5 --reference", "every=5 --dry-run"]
-)
+@pytest.mark.parametrize("words", ["0", "-1", "foo", "5 --autofix", "5 --precision reference", "5 --dry-run"])
 def test_one_line_for_what_makes_no_sense(words):
-    with pytest.raises(UsageError, match=r"^--watch [^\n]+$"):
-        _run_command(["run", "--watch", *words.split(), "train.py"])
+    with pytest.raises(UsageError, match=r"^--every [^\n]+$"):
+        _run_command(["run", "--every", *words.split(), "train.py"])
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 2.5, "200"])
 def test_what_is_no_number_of_steps(bad):
-    with pytest.raises(ValueError, match="watch_every needs a whole number"):
-        dtypetrace.trace(watch_every=bad)
+    with pytest.raises(ValueError, match="every needs a whole number"):
+        dtypetrace.trace(every=bad)
 
 
 @pytest.mark.parametrize("other", ["autofix", "reference"])
 def test_what_needs_every_step(other):
-    with pytest.raises(ValueError, match=f"watch_every leaves steps unwatched, and {other}"):
-        dtypetrace.trace(watch_every=5, **{other: True})
+    with pytest.raises(ValueError, match=f"every leaves steps unwatched, and {other}"):
+        dtypetrace.trace(every=5, autofix=other == "autofix", precision="reference" if other == "reference" else "off")
 
 
 def test_a_watched_step_has_the_steps_of_all_optimizers():
     models = {name: nn.Linear(4, 4) for name in ("critic", "maker")}
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in models.values()]
     ran = []
-    with dtypetrace.trace(watch_every=6) as t:
+    with dtypetrace.trace(every=6) as t:
         for _ in range(13):
             for model, optimizer in zip(models.values(), optimizers):
                 model(torch.ones(1, 4)).sum().backward()
@@ -197,7 +195,7 @@ def test_batches_that_are_added_up_belong_to_one_step():
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     on = []
-    with dtypetrace.trace(watch_every=5) as t:
+    with dtypetrace.trace(every=5) as t:
         for batch in range(1, 25):
             on.append(t.is_attached)
             model(torch.ones(1, 4)).sum().backward()
@@ -218,7 +216,7 @@ def test_modes_of_the_program_keep_their_order():
         stacks.append(torch._C._len_torch_function_stack())
         assert torch._C._get_function_stack_at(stacks[-1] - 1) is mine
 
-    with dtypetrace.trace(watch_every=5):
+    with dtypetrace.trace(every=5):
         with mine:
             train(11, between=look)
         assert torch._C._len_torch_function_stack() == 0
@@ -230,7 +228,7 @@ def test_an_optimizer_that_steps_inside_the_backward_pass():
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model.bias.register_post_accumulate_grad_hook(lambda p: optimizer.step())
-    with dtypetrace.trace(watch_every=5) as t:
+    with dtypetrace.trace(every=5) as t:
         for _ in range(9):
             model(torch.ones(1, 4)).sum().backward()
         assert set(installed()) == BETWEEN
@@ -238,7 +236,7 @@ def test_an_optimizer_that_steps_inside_the_backward_pass():
 
 
 def test_steps_of_other_threads_do_not_count():
-    with dtypetrace.trace(watch_every=5) as t:
+    with dtypetrace.trace(every=5) as t:
         train(3)
         other = threading.Thread(target=train, args=(20,))
         other.start()
@@ -257,14 +255,14 @@ def test_memory_is_flat_over_many_watched_steps():
             gc.collect()
             counts.append((len(gc.get_objects()), len(t.recording.events), len(t.recording.ops)))
 
-    with dtypetrace.trace(numerics=True, watch_every=3) as t:
+    with dtypetrace.trace(precision="values", every=3) as t:
         train(121, between=count)
     assert counts[0][1:] == counts[1][1:]
     assert counts[1][0] <= counts[0][0] + 8
 
 
 def test_a_look_at_a_trace_that_is_detached_leaves_no_reference():
-    with dtypetrace.trace(watch_every=50) as t:
+    with dtypetrace.trace(every=50) as t:
         model = Net()
         train(5, model=model)
         assert not t.is_attached

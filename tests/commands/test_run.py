@@ -122,7 +122,7 @@ def facts(tmp_path_factory) -> Path:
     ],
 )  # fmt: skip
 def test_a_program_sees_what_it_sees_under_python(facts, words):
-    arguments = ["--json", "x", "-m", "--", "-h", "", "a b", "--no-numerics"]
+    arguments = ["--json", "x", "-m", "--", "-h", "", "a b", "--precision", "off"]
     assert same(*both([*words.split(), *arguments], facts)) == f"dtypetrace: {words.split()[-1]} {UNSEEN}"
 
 
@@ -299,7 +299,7 @@ NO_PYTHON = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["run", "run --reference", "run --dry-run", "fix", "plan"])
+@pytest.mark.parametrize("command", ["run", "run --precision reference", "run --dry-run", "fix", "plan"])
 def test_what_is_no_python_is_said_as_python_says_it_and_without_torch(tmp_path, command):
     write(tmp_path, torch="raise SystemExit('torch was imported')")
     for name, text in NO_PYTHON.items():

@@ -208,7 +208,7 @@ def test_a_single_process_is_no_job(monkeypatch):
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return warm.run(["-m", "dtypetrace", "merge", *words], folder)
+    return warm.run(["-m", "dtypetrace", "show", *words], folder)
 
 
 def test_the_command_joins_files(tmp_path):

@@ -276,7 +276,7 @@ def test_adapters_outside_the_model():
 
 def test_while_a_trace_is_open():
     model = network()
-    with dtypetrace.trace(model, numerics=True) as trace:
+    with dtypetrace.trace(model, precision="values") as trace:
         result = dtypetrace.retrain_lora(model, loss_of, make_optimizer=partial(AdamW, lr=1e-4), steps=3)
     assert befores(result) == {"state underflow"} and result.confirmed
     assert trace.recording.updates

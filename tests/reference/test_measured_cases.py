@@ -30,5 +30,12 @@ def name(path: Path) -> str:
 def test_case_with_a_reference(path):
     if missing := harness.load(path).missing:
         pytest.skip(f"needs {', '.join(missing)}")
-    fault = harness.judge(path, traced=True, flags=("--reference",))
+    fault = harness.judge(
+        path,
+        traced=True,
+        flags=(
+            "--precision",
+            "reference",
+        ),
+    )
     assert not fault, fault

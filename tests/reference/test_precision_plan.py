@@ -58,7 +58,7 @@ def training(net, half=torch.bfloat16):
 
 
 def planned(step, tolerance: float):
-    with dtypetrace.trace(reference=True) as t:
+    with dtypetrace.trace(precision="reference") as t:
         step()
     return t.precision_plan(tolerance, step=step)
 
@@ -75,7 +75,7 @@ def test_the_module_that_loses_the_digits_is_kept_and_that_is_enough():
 
 def test_without_a_step_to_run_the_plan_is_predicted_and_says_so():
     torch.manual_seed(0)
-    with dtypetrace.trace(reference=True) as t:
+    with dtypetrace.trace(precision="reference") as t:
         training(Net())()
     plan = t.precision_plan(0.02)
     assert plan.keep[0].module == "centred" and plan.after is None and not plan.verified
@@ -90,7 +90,7 @@ def test_without_a_step_to_run_the_plan_is_predicted_and_says_so():
 def test_shares_of_a_run_without_backward_are_of_all_rounding():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)).bfloat16()
-    with dtypetrace.trace(reference=True) as t:
+    with dtypetrace.trace(precision="reference") as t:
         print(model(torch.randn(4, 8).bfloat16()).float().sum().item())
     assert sum(c.share for c in t.precision_plan(1e-9).ranked) == pytest.approx(1)
 
@@ -249,7 +249,7 @@ def test_a_llama_with_rotary_tables_stays_within_its_tolerance():
         again(input_ids=ids, labels=ids).loss.backward()
         torch.optim.SGD(again.parameters(), lr=0.1).step()
 
-    with dtypetrace.trace(reference=True) as t:
+    with dtypetrace.trace(precision="reference") as t:
         step()
     before = step_error(t.recording)
     plan = t.precision_plan(before.worst * 0.7, step=step)
@@ -288,7 +288,7 @@ def inference():
 )
 def test_where_nothing_was_narrow_there_is_no_plan(make, narrow, ran):
     step = make()
-    with dtypetrace.trace(reference=True) as t:
+    with dtypetrace.trace(precision="reference") as t:
         step()
     plan = t.precision_plan(step=step, narrow=narrow)
     assert not plan.judged and not plan.verified and not plan.keep
@@ -298,7 +298,7 @@ def test_where_nothing_was_narrow_there_is_no_plan(make, narrow, ran):
 
 def test_the_same_step_under_autocast_is_judged():
     step = float32_step()
-    with dtypetrace.trace(reference=True) as t, torch.autocast("cpu", torch.bfloat16):
+    with dtypetrace.trace(precision="reference") as t, torch.autocast("cpu", torch.bfloat16):
         step()
     assert t.precision_plan().judged
     for spelled in ("bf16", "torch.bfloat16", torch.bfloat16):

@@ -100,7 +100,6 @@ def test_the_report_and_the_command_line_show_the_same_rows(tmp_path):
         "-m",
         "dtypetrace",
         "run",
-        "--operators",
         "--json",
         "out.json",
         "--save",
@@ -118,8 +117,7 @@ def test_the_report_and_the_command_line_show_the_same_rows(tmp_path):
     assert ended.returncode == 0, ended.stderr
     reported = json.loads((tmp_path / "out.json").read_text())["operators"]
     assert [row for row in reported if row["op"] == "linear"][0]["bf16"] == 6
-    assert "outside autocast: linear ran in float32 3 times in head" in ended.stderr
     shown = subprocess.run([sys.executable, "-m", "dtypetrace", "show", "--operators", "t.trace"], **options)
     table = shown.stdout[shown.stdout.index("operator ") :]
-    assert table.strip() in ended.stderr
+    assert "outside autocast: linear ran in float32 3 times in head" in table
     assert "no kernel: linalg_svdvals is not implemented for bfloat16; rank needs a wider dtype" in table

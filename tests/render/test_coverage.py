@@ -15,7 +15,7 @@ from dtypetrace.render import coverage
 def trained(steps: int, numerics: bool = True, autocast: bool = False):
     net = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with dtypetrace.trace(net, numerics=numerics) as t:
+    with dtypetrace.trace(net, precision="values" if numerics else "off") as t:
         for _ in range(steps):
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                 y = net(torch.randn(4, 8))

@@ -25,7 +25,7 @@ def trained(optimizer_of, dtype, *, steps=4, scale=1.0, start=0.25, lr_at=None, 
     nn.init.uniform_(model.weight, start, 2 * start)
     model.to(dtype)
     optimizer = optimizer_of(model.parameters())
-    with dtypetrace.trace(model, numerics=True) as trace:
+    with dtypetrace.trace(model, precision="values") as trace:
         for _ in range(steps):
             x = torch.randn(8, 16).to(dtype)
             (model(x).float().pow(2).mean() * scale).backward()
@@ -109,7 +109,7 @@ def test_a_gradient_that_is_not_finite_is_no_lost_update():
 def test_no_gradient_at_all():
     model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]).half()
     optimizer = SGD(model.parameters(), lr=1.0)
-    with dtypetrace.trace(model, numerics=True) as trace:
+    with dtypetrace.trace(model, precision="values") as trace:
         for _ in range(3):
             model[0](torch.ones(1, 2).half()).sum().backward()
             optimizer.step()
@@ -194,7 +194,7 @@ def test_weights_that_are_all_dead_are_an_error_and_some_a_warning():
     optimizer = SGD(
         [{"params": model["slow"].parameters(), "lr": 1e-8}, {"params": model["fast"].parameters(), "lr": 1.0}]
     )
-    with dtypetrace.trace(model, numerics=True) as trace:
+    with dtypetrace.trace(model, precision="values") as trace:
         for _ in range(3):
             x = torch.randn(8, 4).to(torch.bfloat16)
             model["fast"](model["slow"](x)).float().pow(2).mean().backward()
@@ -248,7 +248,7 @@ def test_fused_scaling_that_skips_steps_is_no_lost_update():
     model = nn.Linear(4, 2)
     optimizer = SGD(model.parameters(), lr=1e-2, fused=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**100)
-    with dtypetrace.trace(model, numerics=True) as trace:
+    with dtypetrace.trace(model, precision="values") as trace:
         for _ in range(3):
             with torch.autocast("cpu", dtype=torch.float16):
                 loss = model(torch.randn(4, 4)).float().pow(2).mean()
@@ -274,7 +274,7 @@ def test_steps_are_the_same_to_the_bit_and_nobody_is_kept_alive():
         return copy.deepcopy((model.state_dict(), optimizer.state_dict(), torch.get_rng_state()))
 
     plain = run(None)
-    with dtypetrace.trace(numerics=True):
+    with dtypetrace.trace(precision="values"):
         watched = run(None)
     flat = lambda t: [v for v in torch.utils._pytree.tree_leaves(t) if isinstance(v, torch.Tensor)]
     assert all(torch.equal(a, b) for a, b in zip(flat(plain), flat(watched), strict=True))
@@ -283,7 +283,7 @@ def test_steps_are_the_same_to_the_bit_and_nobody_is_kept_alive():
 def test_a_trace_that_is_over_holds_no_tensor():
     model, rate = nn.Linear(8, 2), torch.tensor(1e-2)
     held = weakref.ref(rate)
-    with dtypetrace.trace(model, numerics=True) as t:
+    with dtypetrace.trace(model, precision="values") as t:
         optimizer = torch.optim.SGD(model.parameters(), lr=rate)
         model(torch.randn(4, 8)).sum().backward()
         optimizer.step()
@@ -314,7 +314,7 @@ def test_no_op_reads_a_value_on_the_host(monkeypatch):
 
         monkeypatch.setattr(torch.Tensor, name, counted)
     with torch.profiler.profile() as profile:
-        with dtypetrace.trace(model, numerics=True) as trace:
+        with dtypetrace.trace(model, precision="values") as trace:
             for _ in range(40):
                 model(torch.randn(4, 8).half()).float().pow(2).mean().backward()
                 optimizer.step()
@@ -347,7 +347,7 @@ def test_calm_operators_are_measured_in_some_steps_only():
     """Far from the limits of float32, and an op is measured as often as it could show something new."""
     model = nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=1e-2)
-    with dtypetrace.trace(model, numerics=True) as trace:
+    with dtypetrace.trace(model, precision="values") as trace:
         for _ in range(20):
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()

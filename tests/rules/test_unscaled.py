@@ -14,7 +14,7 @@ def found(scale=None, *, dtype=torch.float16, size=1.0, by_hand=None, steps=2, n
     net = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     scaler = torch.amp.GradScaler("cpu", init_scale=scale) if scale else None
-    with dtypetrace.trace(net, numerics=numerics) as t:
+    with dtypetrace.trace(net, precision="values" if numerics else "off") as t:
         for _ in range(steps):
             with torch.autocast("cpu", dtype):
                 loss = (net(torch.randn(32, 32)).float() * size).square().mean()

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from .capture import global_hooks, mode_stacks, private, threads, unwatched
+from .capture.asleep import Counter, Lookout
 from .capture.compiled import regions
 from .capture.dispatch_mode import DispatchMode, WatchingFunctionMode
 from .capture.function_mode import FunctionMode
@@ -72,6 +73,13 @@ class Watch:
         self.attached = False
         """Whether anything but a count of steps is installed."""
         self.windows = windows
+        self._asleep: Counter | None = None
+        """What is on in steps that are not watched."""
+        if windows is not None and windows.novelty is not None:
+            windows.novelty.look = self._counts
+            self._asleep = Lookout(windows, windows.novelty, self.recorder)
+        elif windows is not None:
+            self._asleep = Counter(windows)
         self._healing = healing
         self._steps = steps
         self._eager = eager
@@ -82,6 +90,10 @@ class Watch:
         if model is not None:
             self.recorder.modules.root(model, -1)
             self.recorder.plans.append(plan_of(model))
+
+    def _counts(self) -> tuple[int, ...]:
+        recorder = self.recorder
+        return len(recorder.ops), len(recorder.refusals.records)
 
     def start(self, opened: Opened | None = None) -> None:
         """Installs everything. :meth:`stop` removes it, whatever happens in between. ``opened``: the frame that
@@ -100,7 +112,10 @@ class Watch:
         self._function_mode = function_mode(self)
         self._new_patches()
         self.hooks = ModuleHooks(self.recorder, self._patches, self._steps, self.windows, self.healer)
+        self.hooks.asleep = self._asleep
         try:
+            if self._asleep is not None:
+                self._asleep.begins(self.hooks)
             self._attach()
         except BaseException:
             self.stop()
@@ -112,8 +127,9 @@ class Watch:
 
     def _attach(self) -> None:
         self.attached = True
-        if self.windows is not None:
+        if self.windows is not None and self._asleep is not None:
             self.windows.attached = True
+            self._asleep.wakes()
         with threads.lock():
             threads.add(self, self.recorder.thread)
             self._patches.install()
@@ -136,12 +152,13 @@ class Watch:
 
     def _detach(self) -> None:
         """After the last of some watched steps: only a count of the steps stays."""
-        assert self.windows is not None, "a watch of all steps is not detached between steps"
+        assert self.windows is not None and self._asleep is not None, "a watch of all steps is not detached"
         self.windows.attached = self.attached = False
         try:
             with held(), regions.surfaced(), ExitStack() as last_first:
+                last_first.callback(self._asleep.rests)
                 last_first.callback(self.rest)
-                last_first.callback(self._remove_shared, self.windows.step_ended)
+                last_first.callback(self._remove_shared, self._asleep)
                 last_first.callback(mode_stacks.end_dispatch_mode, self.dispatch_mode, self._below[0], None)
                 last_first.callback(mode_stacks.end_function_mode, self._function_mode, self._below[1], None)
         except Exception:
@@ -159,6 +176,8 @@ class Watch:
         with regions.surfaced(), ExitStack() as last_first:  # each step runs even if another one fails
             last_first.callback(self._forget)
             last_first.callback(self.recorder.ledger.stop)
+            if self._asleep is not None:
+                last_first.callback(self._asleep.remove)  # what is replaced twice is restored from the top
             last_first.callback(self._remove_shared)
             if not self.attached:
                 pass
@@ -187,8 +206,8 @@ class Watch:
             if isinstance(mode, DispatchMode) and not mode.watch.running:
                 mode_stacks.remove_dispatch_mode(mode)
 
-    def _remove_shared(self, counter: Callable[..., None] | None = None) -> None:
-        """Removes what acts in all threads. ``counter``: what counts steps from now on, if anything."""
+    def _remove_shared(self, counter: Counter | None = None) -> None:
+        """Removes what acts in all threads. ``counter``: what is on from now on, if anything."""
         with threads.lock(), ExitStack() as last_first:
             last_first.callback(self._patches.remove)
             threads.discard(self, counter)

@@ -20,6 +20,7 @@ from torch import nn
 from .capture import unwatched
 from .capture.calls import dtype_name
 from .capture.held_signals import Leaving, held
+from .capture.novelty import Novelty
 from .capture.protocols import MakeHealer, Opened
 from .capture.recorder import Recorder
 from .capture.snapshot import ending, snapshot
@@ -70,7 +71,7 @@ class Trace(View):
         autofix: bool | MakeHealer = False,
         steps: int | None = None,
         trace_steps: int | None = None,
-        watch_every: int | None = None,
+        watch_every: int | str | None = None,
         numerics: bool = False,
         reference: bool = False,
         reference_steps: int | None = None,
@@ -92,16 +93,18 @@ class Trace(View):
         self._ignore = frozenset(ignore)
         self._whole_script = whole_script
         # a tensor that is written to in an unwatched step would keep its old reference
-        checks: Any = SpotChecks if numerics and watch_every is None else None
+        new = watch_every == NEW
+        every = watch_every if isinstance(watch_every, int) and watch_every > 1 else None
+        checks: Any = SpotChecks if numerics and every is None else None
         if checks is not None and compare_steps:
             checks = partial(TrainingReference, steps=compare_steps)
-        first = trace_steps or (FIRST_STEPS if watch_every is not None else None)
+        first = trace_steps or (FIRST_STEPS if every is not None or new else None)
         self._watch = Watch(
             model,
             user=UserCode(script, source),
             healing=_healing() if autofix is True else autofix or None,
             steps=steps,
-            windows=Windows(first, watch_every, self.stop) if first is not None else None,
+            windows=Windows(first, every, self.stop, Novelty(trace_steps) if new else None) if first else None,
             numerics=numerics,
             reference=_reference(reference_steps, keep_wide, narrow) if reference or keep_wide or narrow else checks,
             # inside compiled code no call can be repeated with casts, and no module computed in another dtype
@@ -188,7 +191,7 @@ class Trace(View):
     def _last_look(self, recorder: Recorder, error: BaseException | None) -> None:
         """Records what only the end of the block shows."""
         windows = self._watch.windows
-        if windows is not None and windows.every is not None:
+        if windows is not None and (windows.every is not None or windows.novelty is not None):
             self._say_unwatched(windows)
         if error is not None:
             try:
@@ -207,7 +210,9 @@ class Trace(View):
 
     def _say_unwatched(self, windows: Windows) -> None:
         left = windows.rounds - windows.watched
-        if left:
+        if windows.novelty is not None:
+            self._watch.recorder.watched = windows.novelty.said(windows.rounds)
+        elif left:
             first = f"the first {windows.first} were" if windows.first > 1 else "the first was"
             self.not_seen(f"{left:,} of {windows.rounds:,} steps: {first} watched, then one in {windows.every}")
         if windows.missed:
@@ -373,11 +378,15 @@ FIRST_STEPS = 3
 """With ``watch_every``: how many steps are watched from the beginning on."""
 
 
+NEW = "new"
+"""``watch_every``: watch while something is new."""
+
+
 def check_watch_every(every: Any, *, autofix: bool, reference: bool, dry: bool) -> None:
     """Raises ValueError, with one line, for a ``watch_every`` that is no number of steps or cannot go with the rest."""
-    if every is None:
+    if every is None or every == 1 and every is not True:
         return
-    if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+    if every != NEW and (not isinstance(every, int) or isinstance(every, bool) or every < 1):
         raise ValueError(f"every needs a whole number of optimizer steps of at least 1, got {every!r}")
     other = "autofix" if autofix else "reference" if reference else ""
     if dry or other:
@@ -392,7 +401,7 @@ def trace(
     *,
     autofix: bool = False,
     precision: str = "off",
-    every: int | None = None,
+    every: int | str | None = None,
     compile: str | None = None,
     **old: Any,
 ) -> Trace:

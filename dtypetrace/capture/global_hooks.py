@@ -14,7 +14,7 @@ from typing import Any
 
 from . import private, threads
 
-_KEY = "dtypetrace"
+KEY = "dtypetrace"
 _ROLES = {
     "_global_forward_hooks_always_called": "always_called",  # exceptions and checkpoint's early stop also end a forward
     "_global_forward_pre_hooks": "enter",
@@ -27,8 +27,7 @@ _ROLES = {
 }
 """torch's tables, and the hook of a Watch that is called for each."""
 
-_COUNTS = "step_ends"
-"""The only hook of a Watch that is detached."""
+_CALLS = "_global_forward_pre_hooks"
 _HAS_ANY: Any = getattr(private.module_internals, private.ANY_GLOBAL_HOOK, None)
 
 _made: list[HookTable] = []
@@ -43,17 +42,17 @@ class HookTable(OrderedDict[Any, Any]):
 
     def __init__(self, program: OrderedDict[Any, Any], name: str) -> None:
         self.program = program
-        self.role = _ROLES[name]
+        self.role = _ROLES.get(name, "")
         # for each call, torch asks whether a table is empty: with one entry, it gets the answer without running Python
-        super().__setitem__(_KEY, None)
+        super().__setitem__(KEY, None)
 
     def _ours(self) -> tuple[tuple[str, Any], ...]:
         watch = threads.here()
         if watch is not None:
-            return ((_KEY, getattr(watch.hooks, self.role)),)
-        if self.role == _COUNTS:
-            counter = threads.counter()
-            return ((_KEY, counter),) if counter is not None else ()
+            return ((KEY, getattr(watch.hooks, self.role)),)
+        counter = threads.counter()
+        if counter is not None and (hook := getattr(counter, self.role, None)) is not None:
+            return ((KEY, hook),)
         if self.role == "enter" and private.current_graph_task_id() == -1:
             for other in threads.everyone():
                 other.hooks.elsewhere()
@@ -73,10 +72,10 @@ class HookTable(OrderedDict[Any, Any]):
         return iter(self.keys())
 
     def __contains__(self, key: object) -> bool:
-        return key == _KEY or key in self.program
+        return key == KEY or key in self.program
 
     def __getitem__(self, key: Any) -> Any:
-        return dict(self._ours())[key] if key == _KEY else self.program[key]
+        return dict(self._ours())[key] if key == KEY else self.program[key]
 
     def get(self, key: Any, default: Any = None) -> Any:
         return self[key] if key in self.keys() else default
@@ -117,7 +116,7 @@ def settle() -> None:
     """Replaces those of torch's tables by ours that the Watches need, and restores the others. Can be called twice."""
     watched = bool(threads.everyone()) and not _aside
     for module, name in _PLACES:
-        wanted = watched or _ROLES[name] == _COUNTS and threads.counting() and not _aside
+        wanted = watched or not _aside and _asked(name)
         current = getattr(module, name)
         if wanted and not isinstance(current, HookTable):
             table = next((t for t in _made if t.program is current), None)
@@ -128,7 +127,25 @@ def settle() -> None:
         elif not wanted and isinstance(current, HookTable):
             setattr(module, name, current.program)
     if _HAS_ANY is not None:
-        setattr(private.module_internals, private.ANY_GLOBAL_HOOK, _program_has_any if watched else _HAS_ANY)
+        listens = not _aside and any(c.listens for c in threads.counters())
+        setattr(private.module_internals, private.ANY_GLOBAL_HOOK, _program_has_any if watched or listens else _HAS_ANY)
+
+
+def _asked(name: str) -> bool:
+    """Whether a Watch that is detached has a hook for one of torch's tables."""
+    role = _ROLES[name]
+    return any(c.armed if role == "enter" else hasattr(c, role) for c in threads.counters())
+
+
+def arm(on: bool) -> None:
+    """Like :func:`settle`, after a Watch that is detached has begun or ended to listen for calls of modules: only the
+    table for that changes, which happens twice in each step."""
+    with threads.lock():
+        current = getattr(private.module_internals, _CALLS, None)
+        if on and not isinstance(current, HookTable):
+            settle()
+        elif not on and isinstance(current, HookTable) and not threads.everyone() and not _asked(_CALLS):
+            setattr(private.module_internals, _CALLS, current.program)
 
 
 def put_aside(aside: bool) -> None:

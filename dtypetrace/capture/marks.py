@@ -115,6 +115,8 @@ class Origins:
         """By the id of the tensor that owns the gradient."""
         self._resting: dict[int, Resting] = {}
         """By id: tensors that were known when the last watched step ended and have not been seen again."""
+        self.unsure: set[int] = set()
+        """Events of tensors that were made in steps that were not watched, and those that come from them."""
         self.rested = False
         """Whether there were steps that were not watched."""
 
@@ -285,6 +287,8 @@ class Origins:
                 return event.parents[0]
         number = self._numbers[identity] = len(self.events)
         self.events.append(event)
+        if event.op == UNWATCHED or not self.unsure.isdisjoint(event.parents):
+            self.unsure.add(number)
         return number
 
     def number(self, event: RawEvent) -> int | None:

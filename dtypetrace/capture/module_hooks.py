@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from . import fused, measuring, private, refused_calls
+from .asleep import Counter, Lookout, named_arguments
 from .calls import tensors_returned
 from .compiled import calls as compiled_calls
 from .parents import running
@@ -50,6 +51,8 @@ class ModuleHooks:
         self.healer = healer
         self.steps = steps
         self.windows = windows
+        self.asleep: Counter | None = None
+        """What is on in steps that are not watched."""
 
     def elsewhere(self) -> None:
         """Called when a module runs in a thread that no trace watches."""
@@ -57,23 +60,22 @@ class ModuleHooks:
 
     # ------------------------------------------------------------ modules
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """A module's forward begins."""
+    def enter(self, module: nn.Module, args: tuple[Any, ...], heard: FrameType | None = None) -> tuple[Any, ...] | None:
+        """A module's forward begins. ``heard``: torch's frame, where the look-out heard of the call first."""
         recorder = self.recorder
         if recorder.broken:
             return None
         try:
             module = compiled_calls.original(module)
             thread = recorder.threads.get(get_ident()) or recorder.thread_state()
-            frame = sys._getframe(1)
+            frame = heard or sys._getframe(1)
             place = recorder.place(thread, frame)
             backward = private.current_graph_task_id() != -1
             modules = thread.modules
             if modules:
                 root = modules[0].root
             else:
-                if self.windows is not None and self.windows.waiting and not thread.calls and not backward:
-                    self.windows.settle()
+                if not backward and heard is None and self._ends(thread, module, args, frame):
                     return None
                 self._outermost(module)
                 above = recorder.modules.above(module) if backward else None
@@ -90,6 +92,20 @@ class ModuleHooks:
         except Exception:
             recorder.fail("a module hook")
             return None
+
+    def _ends(self, thread: Thread, module: nn.Module, args: tuple[Any, ...], frame: FrameType) -> bool:
+        """Whether watching ends before this call of an outermost module."""
+        windows = self.windows
+        if windows is None:
+            return False
+        if windows.over() and not thread.calls:
+            windows.settle()
+            if isinstance(self.asleep, Lookout):
+                self.asleep.hears(module, args, frame)
+            return True
+        if windows.novelty is not None:
+            windows.novelty.called(module, args, named_arguments(frame), frame)
+        return False
 
     def _called_directly(self, frame: FrameType | None) -> bool:
         """Whether the program calls the module itself, so that its text names the module; checkpoint does not do
@@ -201,7 +217,8 @@ class ModuleHooks:
             self._follow(lambda: self._plan(optimizer, step.place))
         self._follow(lambda: measuring.after_step(recorder, optimizer))
         recorder.steps_done += 1
-        recorder.stepping.done(recorder.steps_done, len(recorder.ops))
+        number = self.windows.steps + 1 if self.windows is not None else recorder.steps_done
+        recorder.stepping.done(number, len(recorder.ops))
         self._follow(self._progress)
         if self.windows is not None:
             self.windows.step_ended(optimizer)

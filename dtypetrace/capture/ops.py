@@ -60,7 +60,7 @@ class GrowingOp:
     __slots__ = (
         "number", "count", "steady", "forms", "owner", "manner", "near",
         "func", "op", "phase", "module", "place", "operands", "outputs", "autocast", "root", "of", "shape", "device",
-        "peak", "uncached", "written", "named",
+        "peak", "uncached", "written", "named", "unsure",
     )  # fmt: skip
     number: int
     count: int
@@ -86,6 +86,8 @@ class GrowingOp:
     uncached: str
     written: tuple[int, ...]
     named: torch.dtype | None
+    unsure: bool
+    """Whether an operand was made in a step that was not watched: a later call may show where."""
 
     @property
     def inputs(self) -> list[RawInput]:

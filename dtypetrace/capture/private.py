@@ -100,6 +100,11 @@ def below_autograd() -> bool:
     return _is_excluded is not None and bool(_is_excluded(torch._C.DispatchKey.AutogradCPU))
 
 
+def in_functorch() -> bool:
+    """Whether a transform (vmap, grad) runs the code that calls this."""
+    return _functorch_levels() is not None
+
+
 def _present(home: str, name: str, feature: str) -> str:
     return name if offered(home, name, feature, None) is not None else ""
 
@@ -130,6 +135,7 @@ of_functorch: Callable[[Any], bool] = (
     if functorch_inner is _none
     else offered("torch._C._functorch", "is_functorch_wrapped_tensor", "origins of what vmap and grad wrap", _no)
 )
+_functorch_levels: Callable[[], Any] = offered("torch._C._functorch", "peek_interpreter_stack", "", _none)
 OpOverload: Any = offered("torch._ops", "OpOverload", "", type(torch.ops.aten.add.Tensor))
 StorageWeakRef: Any = offered("torch.multiprocessing.reductions", "StorageWeakRef", SUMS, None)
 _make_seeds = offered("torch.autograd", "_make_grads", "the line that makes the first gradient", None)
@@ -176,6 +182,7 @@ __all__ = [
     "function_mode_at",
     "function_mode_count",
     "functorch_inner",
+    "in_functorch",
     "missing",
     "module_internals",
     "next_sequence_number",

@@ -82,6 +82,8 @@ class Recorder:
         self.refusals = RefusalLog()
         self.not_seen: dict[str, None] = {}
         self.steps_done = 0
+        self.watched = ""
+        """Which of the steps were watched, if not all."""
         self.progress: Callable[[Callable[[], int], int], None] | None = None
         """Is called at outermost module calls and at ends of steps with (asks for the number of ops, steps)."""
         self.trains = False  # whether the run has an optimizer
@@ -250,7 +252,9 @@ class Recorder:
         form = op.forms.get(
             (makes, *map(type, args), *map(type, kwargs.values())) if kwargs else (makes, *map(type, args))
         )
-        if form is None or form.several and not args[form.tensors[0]].dim():  # then another operand may decide
+        if (
+            form is None or op.unsure or form.several and not args[form.tensors[0]].dim()
+        ):  # then another operand may decide
             return None
         dtype = op.steady
         for i in form.tensors:
@@ -268,7 +272,7 @@ class Recorder:
         if mark is None or other or mark() is not owner:
             if accumulates:
                 return None
-            mark = self.origins.adopt(owner, op.place, forward_op)
+            mark = self._as_in_watched_steps(op, form, owner) or self.origins.adopt(owner, op.place, forward_op)
         op.count += 1
         number = op.number
         if out is owner:  # written in place
@@ -332,6 +336,8 @@ class Recorder:
             op.written = written(func, args, kwargs, inputs[:MOST_INPUTS]) if known.mutable else ()
         else:
             op.count += 1
+            if op.unsure:
+                self._look_again(op, inputs, forward_op)
 
         # ---- which events decided the outputs' dtypes: O(1), no history
         for o in outputs:
@@ -370,6 +376,7 @@ class Recorder:
         if thread.modules:
             op.root = thread.modules[0].root.ref
         op.operands = self._operands(func, inputs, place, forward_op)
+        op.unsure = self._is_unsure(op)
         op.outputs = tuple([o.dtype for o in outputs])
         op.of = max(forward_op, -1)
         op.peak = peak_of(inputs[0], outputs[0]) if func is TO_COPY and inputs else None
@@ -398,6 +405,28 @@ class Recorder:
             name = self.origins.events[mark.event].name if parameter else ""
             seen.append((t.dtype, mark.event, mark.op, name, parameter, size_of(t)))  # the fields of a RawInput
         return tuple(seen)
+
+    def _as_in_watched_steps(self, op: GrowingOp, form: Form, owner: Tensor) -> Mark | None:
+        """The mark of a tensor that was made in a step that was not watched: it gets the birth that the same operand of
+        the same call had, in the same dtype, when that was watched."""
+        at = form.tensors.index(op.owner)
+        if not self.origins.rested or at >= len(op.operands) or self.origins.of(owner) is not None:
+            return None
+        dtype, event, producer = op.operands[at][:3]
+        known = dtype is owner.dtype and event >= 0 and event not in self.origins.unsure
+        return self.origins.mark(owner, event, producer) if known else None
+
+    def _is_unsure(self, op: GrowingOp) -> bool:
+        unsure = self.origins.unsure
+        return bool(unsure) and any(operand[1] in unsure for operand in op.operands)
+
+    def _look_again(self, op: GrowingOp, inputs: Sequence[Tensor], forward_op: int) -> None:
+        """Takes the operands of a later call of an op whose first call had some that were made unwatched."""
+        before = op.operands
+        op.operands = self._operands(op.func, inputs, op.place, forward_op)
+        op.unsure = self._is_unsure(op)
+        if op.unsure:
+            op.operands = before
 
     def _mark_output(
         self,

@@ -55,6 +55,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
         "steps": recorder.steps_done,
         "trains": recorder.trains,
         "numerics": recorder.values is not None,
+        **({"watched": recorder.watched} if recorder.watched else {}),
         **({"compiled": "eager"} if recorder.ran_eagerly else {}),
     }
     live = _live(recorder, {**facts, **run_line(recorder.started), **meta}) if whole else _Live(facts)

@@ -7,13 +7,13 @@ threads that no trace watches: the tensors of another thread may change, without
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Protocol
 
 from . import mode_stacks, private
 
 if TYPE_CHECKING:
+    from .asleep import Counter
     from .module_hooks import ModuleHooks
     from .protocols import Healer
     from .recorder import Recorder
@@ -31,8 +31,8 @@ class Watching(Protocol):
 
 _watches: dict[int, Watching] = {}
 """By thread: the Watches that were started there."""
-_counters: dict[int, Callable[..., None]] = {}
-"""By thread: what counts the optimizer steps of a Watch that is detached."""
+_counters: dict[int, Counter] = {}
+"""By thread: what listens for a Watch that is detached."""
 _lock = RLock()
 
 
@@ -42,8 +42,8 @@ def add(watch: Watching, ident: int) -> None:
     _counters.pop(ident, None)
 
 
-def discard(watch: Watching, counter: Callable[..., None] | None = None) -> None:
-    """Records that a Watch has ended, in whichever thread, or that from now on it only counts steps."""
+def discard(watch: Watching, counter: Counter | None = None) -> None:
+    """Records that a Watch has ended, in whichever thread, or that from now on only its ``counter`` is on."""
     ident = watch.recorder.thread
     for known in [known for known, other in list(_watches.items()) if other is watch]:
         del _watches[known]
@@ -53,14 +53,14 @@ def discard(watch: Watching, counter: Callable[..., None] | None = None) -> None
         _counters.pop(ident, None)
 
 
-def counter() -> Callable[..., None] | None:
-    """What counts the optimizer steps of the calling thread, None where nothing does."""
+def counter() -> Counter | None:
+    """What listens in the calling thread for a Watch that is detached, None where nothing does."""
     return _counters.get(get_ident())
 
 
-def counting() -> bool:
-    """Whether the steps of any thread are counted for a Watch that is detached."""
-    return bool(_counters)
+def counters() -> list[Counter]:
+    """What listens in any thread."""
+    return list(_counters.values())
 
 
 def everyone() -> list[Watching]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import private
+from .novelty import Novelty
 
 _ABANDONED = 100
 """After so many steps of other optimizers, the one that set the pace counts as abandoned."""
@@ -22,14 +23,15 @@ class Windows:
 
     ``first``: how many steps are watched from the beginning. ``every``: after that, each step whose number is a
     multiple of it is watched; with None no further step is watched. ``over``: a function that is called when nothing
-    more will be watched.
+    more will be watched. ``novelty``: decides in place of the two which steps are watched.
     Of several optimizers, only the first one's steps are counted; a step of another one has the number of the first
     one's current step.
     """
 
-    def __init__(self, first: int, every: int | None, over: Callable[[], None]) -> None:
+    def __init__(self, first: int, every: int | None, over: Callable[[], None], novelty: Novelty | None = None) -> None:
         self.first = first
         self.every = every
+        self.novelty = novelty
         self._over = over
         self.attach: Callable[[], None] = over
         self.detach: Callable[[], None] = over
@@ -65,11 +67,23 @@ class Windows:
             self._others = 0
             self.rounds += 1
             self.watched += self.attached
+        elif self.novelty is not None:
+            return  # it judges whole rounds
         wanted = self._wanted()
         if wanted is not self.attached:
             self._change(wanted)
         if self.enough is not None and self.steps >= self.enough:
             raise SystemExit(0)
+
+    def wake(self, why: str) -> None:
+        """Attaches in the middle of a step, because something new is about to happen."""
+        assert self.novelty is not None
+        self.novelty.woken(self.current, why)
+        self.settle(True)
+
+    def over(self) -> bool:
+        """Called before a watched call of an outermost module: whether watching ends here."""
+        return self.waiting or self.novelty is not None and self.novelty.over(self.current)
 
     def _takes_over(self, optimizer: Any) -> bool:
         known = self._pace()
@@ -81,6 +95,8 @@ class Windows:
 
     def _wanted(self) -> bool:
         """Whether the step that begins now is to be watched."""
+        if self.novelty is not None:
+            return self.novelty.wanted(self.current, self.attached)
         return self.steps < self.first or self.every is not None and (self.rounds + 1) % self.every == 0
 
     def _change(self, wanted: bool) -> None:
@@ -96,7 +112,7 @@ class Windows:
         self.waiting = False
         if wanted:
             self.attach()
-        elif self.every is None:
+        elif self.every is None and self.novelty is None:
             self._over()
         else:
             self.detach()

@@ -121,12 +121,10 @@ def count(option: str) -> Callable[[str], int]:
     return read
 
 
-def every(text: str) -> int:
-    """Reads the value of the old ``--watch``: ``every=200``."""
-    word, _, number = text.partition("=")
-    if word != "every" or not number.isdecimal() or int(number) < 1:
-        raise UsageError(f"--every needs a whole number of at least 1, got {text!r}")
-    return int(number)
+def every(prefix: str = "") -> Callable[[str], int | str]:
+    """Reads ``--every``: a number of steps or ``new``; after a ``prefix`` in its old spelling, ``every=200``."""
+    number = count("--every")
+    return lambda text: text if text == "new" else number(text.removeprefix(prefix) if text.startswith(prefix) else "")
 
 
 def half(text: str) -> str:

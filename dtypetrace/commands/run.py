@@ -80,9 +80,10 @@ class RunCommand:
         add = watch.add_argument
         add(
             "--every",
-            type=arguments.count("--every"),
+            type=arguments.every(),
             metavar="N",
-            help="watch the first 3 steps (--first changes the 3), then one step in N; others are only counted",
+            help="watch the first 3 steps (--first changes the 3), then one step in N; others are only counted. 1: each "
+            "step. new: while steps show something new, then rarely, and from before a call that is new",
         )
         add(
             "--first",
@@ -237,7 +238,7 @@ def _add_old_spellings(parser: argparse.ArgumentParser) -> None:
     def moved(option: str) -> str:
         return f"an option of show: run --save run.trace, then dtypetrace show run.trace {option}"
 
-    old("--watch", dest="every", type=arguments.every, now="--every N")
+    old("--watch", dest="every", type=arguments.every("every="), now="--every N")
     old("--trace-steps", dest="first", type=arguments.count("--trace-steps"), now="--first N")
     old("--no-numerics", dest="precision", sets="off", now="--precision off")
     old("--reference", dest="precision", sets="reference", now="--precision reference")
@@ -260,7 +261,7 @@ def _check_watch(options: argparse.Namespace) -> None:
         "--precision reference": options.precision == "reference" or options.reference_steps or options.keep_wide,
     }
     other = next((name for name, given in needs.items() if given), None)
-    if options.every is not None and other:
+    if options.every not in (None, 1) and other:
         raise UsageError(f"--every leaves steps unwatched, and {other} needs every step. Use one of the two")
 
 

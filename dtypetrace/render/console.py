@@ -93,6 +93,8 @@ def lines(
         found.append((f"{many} for no change: --verbose prints {'them' if len(idle) > 1 else 'it'}", "dim"))
     for reason in (*recording.not_seen, *failed):
         found += styled(display.wrapped("not seen: ", reason), "dim")
+    if which := coverage.watched(recording):
+        found += styled(display.wrapped("", which), "dim")
     worked = styled(display.wrapped("", coverage.work_line(recording)), "dim") if coverage.work_line(recording) else []
     summed = styled(display.wrapped("", summary(recording, findings)), "bold" if findings else "dim")
     found += [*worked, *summed] if findings else [*summed, *worked]
@@ -114,10 +116,10 @@ def is_idle(recording: Recording, finding: Finding) -> bool:
 
 def summary(recording: Recording, findings: Sequence[Finding]) -> str:
     """How many findings of each severity, in how many steps and ops."""
-    steps, ops = recording.meta.get("steps", 0), recording.meta.get("ops", 0)
+    ops = recording.meta.get("ops", 0)
     over = f"({ops:,} op{'s' if ops != 1 else ''})"
-    if steps:
-        over = f"in {steps} step{'s' if steps != 1 else ''} {over}"
+    if steps := coverage.steps(recording):
+        over = f"in {steps} {over}"
     ranks = str(recording.meta.get("ranks", "")).split(", ")
     if len(ranks) > 1:
         over = f"on {len(ranks)} ranks; on rank {ranks[0]} {over}"

@@ -88,6 +88,20 @@ def compiled(recording: Recording) -> tuple[NotJudged, ...]:
     return tuple(NotJudged("compiled code", why, count=count) for why, count in facts if count)
 
 
+def watched(recording: Recording) -> str:
+    """``watched 14 of 5,000 steps: 1-6, 200 (a new optimizer), 1,024``; empty where each step was."""
+    which = str(recording.meta.get("watched", ""))
+    return f"watched {which}" if which else ""
+
+
+def steps(recording: Recording) -> str:
+    """``3 steps``, or ``14 of 5,000 steps`` where not all were watched; empty without steps."""
+    if which := str(recording.meta.get("watched", "")):
+        return which.partition(":")[0]
+    number = int(recording.meta.get("steps", 0))
+    return f"{number:,} step{'s' if number != 1 else ''}" if number else ""
+
+
 def nothing_found(recording: Recording) -> str:
     """What is said where there is no finding, without its full stop."""
     return "no dtype problem in what was judged" if compiled(recording) else "no dtype problem found"

@@ -141,7 +141,7 @@ def _outermost(place: Place) -> Place:
 def over(recording: Recording) -> str:
     steps, ops = recording.meta.get("steps", 0), recording.meta.get("ops", 0)
     watched = f"{steps:,} optimizer step{'s' if steps != 1 else ''}, {ops:,} ops watched"
-    return "; ".join(part for part in (watched, coverage.work_line(recording)) if part)
+    return "; ".join(part for part in (watched, coverage.watched(recording), coverage.work_line(recording)) if part)
 
 
 # ---------------------------------------------------------------- rendering

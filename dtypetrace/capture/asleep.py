@@ -1,0 +1,262 @@
+"""What is installed in steps that are not watched: a count of the steps, and, if asked for, a look-out for what is new.
+
+The look-out hears of calls of outermost modules only: while one runs, torch's table of hooks is as the program has it,
+so the calls inside cost nothing. The end of the call is heard through the called module's own table of hooks, which is
+replaced for that call; the program finds no hook in it.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from threading import get_ident
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from . import global_hooks, private
+from .compiled import regions, torch_private
+from .novelty import Novelty
+from .replaced import Replaced
+from .windows import Windows
+
+if TYPE_CHECKING:
+    from .module_hooks import ModuleHooks
+    from .recorder import Recorder
+
+_OWN_HOOKS = "_forward_hooks"
+_CHANGES: tuple[tuple[Any, str, str], ...] = (
+    (nn.Module, "_apply", "a cast or a move of a model"),
+    (nn.Module, "load_state_dict", "a state that was loaded"),
+    (torch.optim.Optimizer, "load_state_dict", "a state that was loaded"),
+    (torch.serialization, "_load", "a checkpoint that was read"),
+    (torch.serialization, "_legacy_load", "a checkpoint that was read"),
+    (torch.serialization, "_save", "a checkpoint that was written"),
+    *((torch._C, name, "another default dtype") for name in private.DEFAULTS),
+)
+"""Functions that change models or dtypes, and what to say where one is called from lines that never called it."""
+_MAKES = {
+    "python.optimizer": "a new optimizer",
+    "python.data_loader": "a new loader",
+    "python.nn_module": "a new module",
+    "torch.compile": "new compiled code",
+}
+"""By torch's name of a use, which it logs."""
+
+
+class Counter:
+    """Counts the optimizer steps of a Watch that is detached. Like a ``ModuleHooks``, it has the hooks of some of
+    torch's tables."""
+
+    listens = False
+    """Whether it may listen for calls of modules."""
+    armed = False
+    """Whether it does now."""
+
+    def __init__(self, windows: Windows) -> None:
+        self.step_ends: Callable[..., None] = windows.step_ended
+
+    def begins(self, hooks: ModuleHooks) -> None:
+        """The trace begins. hooks: those of the Watch."""
+
+    def rests(self) -> None:
+        """Steps begin that are not watched."""
+
+    def wakes(self) -> None:
+        """Watching begins again, or the trace ends."""
+
+    def remove(self) -> None:
+        """The trace ends."""
+
+
+class Lookout(Counter):
+    """Wakes a Watch before a call that is new. See :mod:`.novelty`."""
+
+    listens = True
+
+    def __init__(self, windows: Windows, novelty: Novelty, recorder: Recorder) -> None:
+        super().__init__(windows)
+        self._windows, self._novelty, self._recorder = windows, novelty, recorder
+        self.step_ends = self._step_ends
+        self._hooks: ModuleHooks | None = None
+        self._modes = 0
+        """Dispatch modes that were on when the trace began."""
+        self._asleep = False
+        self._inside: tuple[weakref.ref[nn.Module], _OneCall] | None = None
+        """The outermost module that runs, and its table of hooks during the call."""
+        self._heard = 0
+        self._replaced: list[Replaced] = []
+        self._door: Callable[[], None] | None = None
+        """Ends that compiled code finds nothing of this."""
+
+    # ------------------------------------------------------------ what is installed
+
+    def begins(self, hooks: ModuleHooks) -> None:
+        """From now on it hears of changes of models and dtypes, in watched steps too. hooks: those of the Watch."""
+        self._hooks, self._modes = hooks, private.dispatch_mode_count()
+        for owner, name, what in _CHANGES:
+            original = vars(owner).get(name)
+            if original is not None:
+                self._replaced.append(Replaced(owner, name, self._announced(original, what)))
+        if private.LOGS_USE:
+            self._replaced.append(
+                Replaced(torch._C, private.LOGS_USE, self._logs_use(vars(torch._C)[private.LOGS_USE]))
+            )
+
+    def remove(self) -> None:
+        """Restores everything."""
+        self.wakes()
+        while self._replaced:
+            self._replaced[-1].restore()
+            self._replaced.pop()
+        door, self._door = self._door, None
+        if door is not None:
+            door()
+
+    def _announced(self, original: Callable[..., Any], what: str) -> Callable[..., Any]:
+        code = getattr(original, "__code__", None)
+
+        @wraps(original)
+        def announced(*args: Any, **kwargs: Any) -> Any:
+            frame = sys._getframe(1)
+            if frame.f_code is not code:  # a model's conversion converts its parts
+                self._announce(what, frame)
+            return original(*args, **kwargs)
+
+        return announced
+
+    def _logs_use(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def _log_api_usage_once(event: str, *args: Any) -> None:
+            original(event, *args)
+            if event in _MAKES:
+                self._announce(_MAKES[event], sys._getframe(1))
+
+        return _log_api_usage_once
+
+    def _announce(self, what: str, frame: FrameType | None) -> None:
+        recorder = self._recorder
+        if recorder.broken or get_ident() != recorder.thread or private.current_graph_task_id() != -1:
+            return
+        try:
+            new = self._novelty.happens(what, frame)
+            if new and self._asleep and self._may_wake():
+                self._windows.wake(what)
+            elif self._asleep and self._inside is None:
+                self._listen()
+        except Exception:
+            recorder.fail("the look-out for changes")
+
+    def rests(self) -> None:
+        """Steps begin that are not watched."""
+        self._asleep = True
+        self._listen()
+
+    def wakes(self) -> None:
+        """Watching begins again, or the trace ends."""
+        self._asleep = self.armed = False
+        self._forget_call()
+
+    def _listen(self) -> None:
+        self._heard = 0
+        self._forget_call()
+        if torch_private.imported() is not None and self._door is None:
+            if not torch_private.is_watchable():
+                return  # code that is compiled would compile what listens
+            self._door = regions.watch()
+        self.armed = True
+        global_hooks.arm(True)
+
+    def _forget_call(self) -> None:
+        """Gives the module that runs its own table of hooks back."""
+        inside, self._inside = self._inside, None
+        module = inside[0]() if inside is not None else None
+        if inside is not None and module is not None and module.__dict__.get(_OWN_HOOKS) is inside[1]:
+            module.__dict__[_OWN_HOOKS] = inside[1].program
+
+    def _may_wake(self) -> bool:
+        """Whether modes can be put on here: not while a transform or a mode of somebody else's runs this code."""
+        return private.dispatch_mode_count() == self._modes and not private.in_functorch() and not self._windows.busy()
+
+    # ------------------------------------------------------------ hooks
+
+    def _step_ends(self, optimizer: Any, args: Any = None, kwargs: Any = None) -> None:
+        self._windows.step_ended(optimizer)
+        if self._asleep:
+            self._listen()
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """An outermost module is called: wakes the Watch if that is new."""
+        self.hears(module, args, sys._getframe(1))
+
+    def hears(self, module: nn.Module, args: tuple[Any, ...], frame: FrameType) -> None:
+        """The same, in torch's ``frame``."""
+        if self._inside is not None or private.current_graph_task_id() != -1 or self._recorder.broken:
+            return
+        try:
+            if self._may_wake() and (what := self._novelty.called(module, args, named_arguments(frame), frame)):
+                self._windows.wake(what)
+                assert self._hooks is not None
+                self._hooks.enter(module, args, frame)
+                return
+            self._until_it_ends(module)
+        except Exception:
+            self._recorder.fail("the look-out for new calls")
+
+    def _until_it_ends(self, module: nn.Module) -> None:
+        """Stops listening for the time of a call."""
+        self._heard += 1
+        own = module.__dict__.get(_OWN_HOOKS)
+        table = _OneCall(own, self._left) if own is not None else None
+        if table is not None:
+            self._inside = weakref.ref(module), table
+        self.armed = False
+        global_hooks.arm(False)
+        if table is not None:
+            module.__dict__[_OWN_HOOKS] = table
+
+    def _left(self, module: nn.Module, args: Any, result: Any) -> None:
+        """The call has ended."""
+        self._forget_call()
+        if self._asleep and self._heard <= self._novelty.heard:
+            self.armed = True
+            global_hooks.arm(True)
+
+    def joined(self, module: nn.Module, name: str, part: Any) -> None:
+        """A module was set as a part of another one."""
+        self._registers("a new part of a model", "joined", module, name, part)
+
+    def registered(self, module: nn.Module, name: str, tensor: Any) -> None:
+        """A parameter or buffer was set on a module."""
+        self._registers("a new parameter", "registered", module, name, tensor)
+
+    def _registers(self, what: str, hook: str, *given: Any) -> None:
+        self._announce(what, sys._getframe(2))
+        if not self._asleep and self._hooks is not None:  # that woke it
+            getattr(self._hooks, hook)(*given)
+
+
+def named_arguments(frame: FrameType) -> dict[str, Any]:
+    """The arguments by name of the call of a module, in torch's ``frame`` that calls its hooks."""
+    kwargs = frame.f_locals.get("kwargs")
+    return kwargs if isinstance(kwargs, dict) else {}
+
+
+class _OneCall(global_hooks.HookTable):
+    """A module's own table of forward hooks during one call. Whoever counts its hooks finds the program's."""
+
+    def __init__(self, program: Any, left: Callable[..., None]) -> None:
+        super().__init__(program, "")
+        self._left, self._thread = left, get_ident()
+
+    def _ours(self) -> tuple[tuple[str, Any], ...]:
+        return ((global_hooks.KEY, self._left),) if get_ident() == self._thread else ()
+
+    def __len__(self) -> int:
+        return len(self.program)
+
+    def __bool__(self) -> bool:
+        return True  # or torch would not look into it

@@ -1,0 +1,276 @@
+"""What a run has shown before: watching ends while nothing is new, and begins again before something is.
+
+A call of an outermost module, and a few calls that change models, have a signature: the lines that lead to it, how the
+module is set, autocast, and the dtypes of its arguments and weights. Only one that was not seen before is new. What is
+kept is bounded, so a program of which each step is new is not watched for ever.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import private
+
+_FIRST = 16
+"""Steps that are watched first. What is judged over several steps (weights that do not move, an optimizer's state,
+casts that autocast keeps) is measured in nearly each of them, and short scripts are watched as a whole."""
+_QUIET = 3
+"""Steps, or calls outside of steps, that show nothing new before watching ends."""
+_LONGEST = 64
+"""Steps that are watched in a row, at most: some programs show something new in each."""
+_SPARE = 8
+"""Calls without a step, beyond twice as many as usual, after which the steps are thought to have ended."""
+_HEARD, _FEW = 64, 16
+"""Calls that are listened to after a step, beyond the usual ones; and how many of a program that calls more modules in
+each step: listening costs some microseconds."""
+_MOST_PLACES, _MOST_AT_ONE = 512, 8
+"""Lines that are distinguished, and signatures of one line: a value that differs in each call is not new for ever."""
+_DEEPEST = 48
+"""Frames that are compared."""
+_MOST_LEAVES = 64
+"""Arguments of one call that are compared."""
+_AT_ONCE = 8
+"""Submodules whose weights are compared at each call: the dtypes of a large model are compared over some steps."""
+_MOST_SAID = 12
+"""Ranges of watched steps that a report names."""
+_PLAIN = (type(None), bool, torch.dtype)
+
+Look = Callable[[], tuple[int, ...]]
+"""Counts what was recorded so far."""
+
+
+class Span:
+    """Steps that were watched in a row, and why."""
+
+    __slots__ = ("first", "last", "why")
+
+    def __init__(self, first: int, why: str = "") -> None:
+        self.first, self.last, self.why = first, first, why
+
+
+class Novelty:
+    """Decides which steps are watched, from what is new in them.
+
+    look: counts what was recorded; where no count rises during a step, the step has shown nothing new. first: steps
+    that are watched first.
+    """
+
+    def __init__(self, first: int | None = None, look: Look = tuple) -> None:
+        self.first = first or _FIRST
+        self.look = look
+        self.spans = [Span(1)]
+        self._known: dict[int, dict[Any, list[list[int]]]] = {}
+        self._weights: dict[int, _Weights] = {}
+        self._seen: tuple[int, ...] = ()
+        self._quiet = 0
+        self._settled = False
+        """Whether the first steps are over."""
+        self._new_at = 0
+        """The last step that showed something new after the first ones."""
+        self._calls = self._training_calls = self._quiet_calls = 0
+        """Calls of outermost modules since the last step; those with gradients; those since the last new thing."""
+        self._counts: list[tuple[int, int]] = []
+        """The first two of these, for each of the first steps."""
+        self.usual = self._usual_training = 1
+        """Their medians."""
+
+    # ------------------------------------------------------------ which steps
+
+    def wanted(self, number: int, awake: bool) -> bool:
+        """Whether step ``number``, which begins now, is to be watched. ``awake``: whether the one before it was."""
+        self._count(number)
+        if not awake:
+            return self._due(number) and self._begins(number, "")
+        span, showed = self.spans[-1], self._shows_new()
+        span.last = number - 1
+        self._quiet = 0 if showed else self._quiet + 1
+        if showed and self._settled:
+            self._new_at = number - 1
+        if number <= self.first:
+            return True
+        enough = _QUIET if not self._settled or span.why else 1
+        if self._quiet < enough and number - span.first < (_LONGEST if self._settled else self.first + _LONGEST):
+            return True
+        self._settled = True
+        return False
+
+    def _count(self, number: int) -> None:
+        if not self._settled and number > 1:  # before the first step, models are made and perhaps evaluated
+            self._counts.append((self._calls, self._training_calls))
+            self.usual, self._usual_training = (sorted(c)[len(c) // 2] for c in zip(*self._counts))
+        self._calls = self._training_calls = self._quiet_calls = 0
+
+    def _due(self, number: int) -> bool:
+        """Rarer and rarer: steps that are powers of two, from the beginning and from the last step that was new."""
+        since = number - self._new_at if self._new_at else 0
+        return not number & number - 1 or since >= _SPARE and not since & since - 1
+
+    def _begins(self, number: int, why: str) -> bool:
+        self._seen, self._quiet = self.look(), 0
+        self.spans.append(Span(number, why))
+        return True
+
+    def woken(self, number: int, why: str) -> None:
+        """Watching begins in step ``number``, before something new."""
+        self._begins(number, why)
+        self._quiet_calls = 0
+
+    def _shows_new(self) -> bool:
+        before, self._seen = self._seen, self.look()
+        return self._seen != before
+
+    def over(self, number: int) -> bool:
+        """Called before a call of an outermost module that is watched, in step ``number``: whether watching ends here,
+        because the calls before it have shown nothing new and no step has ended for long."""
+        self.spans[-1].last = number
+        self._quiet_calls = 0 if self._shows_new() else self._quiet_calls + 1
+        return self._settled and self._quiet_calls >= _QUIET and self._calls >= self.usual + _QUIET
+
+    @property
+    def heard(self) -> int:
+        """How many calls after a step are listened to."""
+        return self.usual + _HEARD if self.usual <= _FEW else _FEW
+
+    def said(self, steps: int) -> str:
+        """Which of so many steps were watched: ``14 of 5,000 steps: 1-6, 200 (a new optimizer), 1,024``; empty for
+        all of them."""
+        within = [s for s in self.spans if s.first <= steps]
+        watched = {n for s in within for n in range(s.first, min(s.last, steps) + 1)}
+        if len(watched) >= steps:
+            return ""
+        parts = [_named(s.first, min(s.last, steps), s.why) for s in within]
+        if len(within) < len(self.spans):
+            parts.append("after the last one")
+        if len(parts) > _MOST_SAID:
+            parts[_MOST_SAID - 2 : -1] = [f"{len(parts) - _MOST_SAID + 1:,} more times"]
+        return f"{len(watched):,} of {steps:,} steps: {', '.join(parts)}"
+
+    # ------------------------------------------------------------ what is new
+
+    def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> str:
+        """An outermost module is called, in torch's ``frame``: what is new about it, empty for nothing."""
+        self._calls += 1
+        self._training_calls += (grad := torch.is_grad_enabled())
+        with private.DisableTorchFunction():
+            seen: list[Any] = [type(module), module.training, grad, torch.is_inference_mode_enabled()]
+            shapes: list[Any] = []
+            _describe(args, seen, shapes)
+            if kwargs:
+                _describe(kwargs, seen, shapes)
+            if private.any_autocast_enabled():
+                seen += [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _devices(args, kwargs)]
+            seen.append(self._dtypes(module))
+        if self._is_new(_stack(frame), tuple(seen), shapes):
+            return "a call that was not seen before"
+        stopped = grad and self._training_calls == 2 * self._usual_training + _SPARE
+        return "no optimizer step" if stopped else ""
+
+    def happens(self, what: str, frame: FrameType | None) -> bool:
+        """Something that changes models or dtypes is about to happen; returns whether it is new at these lines."""
+        return self._is_new(_stack(frame), what, [])
+
+    def _is_new(self, place: int, seen: Any, shapes: list[Any]) -> bool:
+        here = self._known.get(place)
+        if here is None:
+            if len(self._known) >= _MOST_PLACES:
+                return False
+            here = self._known[place] = {}
+        known = here.get(seen)
+        if known is None:
+            if len(here) >= _MOST_AT_ONE:
+                return False
+            here[seen] = [list(shape) for shape in shapes]
+            return True
+        return known != shapes and _varies(known, shapes)
+
+    def _dtypes(self, module: nn.Module) -> int:
+        known = self._weights.get(id(module))
+        if known is None or known.module() is not module:
+            if len(self._weights) >= _MOST_PLACES:
+                self._weights.clear()
+            known = self._weights[id(module)] = _Weights(module)
+        return known.dtypes()
+
+
+def _named(first: int, last: int, why: str) -> str:
+    steps = f"{first:,}" if first == last else f"{first:,}-{last:,}"
+    return f"{steps} ({why})" if why else steps
+
+
+class _Weights:
+    """The dtypes of a model's weights, compared bit by bit. It keeps no reference to a tensor."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = weakref.ref(module)
+        self._read(module)
+
+    def _read(self, module: nn.Module) -> None:
+        self._parts = [(weakref.ref(part), _of(part)) for part in module.modules() if part._parameters]
+        self._digest = hash(tuple([dtypes for _, dtypes in self._parts]))
+        self._next = 0
+
+    def dtypes(self) -> int:
+        begin = self._next
+        for ref, dtypes in self._parts[begin : begin + _AT_ONCE]:
+            part = ref()
+            if part is None or _of(part) != dtypes:
+                module = self.module()
+                if module is not None:
+                    self._read(module)
+                return self._digest
+        self._next = begin + _AT_ONCE if begin + _AT_ONCE < len(self._parts) else 0
+        return self._digest
+
+
+def _of(part: nn.Module) -> tuple[Any, ...]:
+    return tuple([(p.dtype, p.requires_grad) for p in part._parameters.values() if p is not None])
+
+
+def _stack(frame: FrameType | None) -> int:
+    """A number for the lines that lead to a frame of torch's; its own line is left out."""
+    lines: list[int] = []
+    frame = frame.f_back if frame is not None else None
+    while frame is not None and len(lines) < 2 * _DEEPEST:
+        lines += id(frame.f_code), frame.f_lasti
+        frame = frame.f_back
+    return hash(tuple(lines))
+
+
+def _describe(value: Any, seen: list[Any], shapes: list[Any]) -> None:
+    """Appends what decides dtypes about an argument, and the shapes of its tensors."""
+    if len(seen) > _MOST_LEAVES:
+        return
+    if isinstance(value, torch.Tensor):
+        seen.append((type(value), value.dtype, value.device, value.layout, value.requires_grad, value.dim()))
+        shapes.append(list(value.shape) if not value.is_nested else [])
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            seen.append(key if isinstance(key, str) else type(key))
+            _describe(part, seen, shapes)
+    elif isinstance(value, (tuple, list)):
+        seen.append(type(value))
+        for part in value[:_MOST_LEAVES]:
+            _describe(part, seen, shapes)
+    else:
+        seen.append(value if isinstance(value, _PLAIN) else type(value))
+
+
+def _varies(known: list[list[int]], shapes: list[list[int]]) -> bool:
+    """Whether a size differs that was the same in all calls before; from now on it may differ."""
+    new = False
+    for before, now in zip(known, shapes):
+        for dim, (old, size) in enumerate(zip(before, now)):
+            if old != size and old >= 0:
+                before[dim], new = -1, True
+    return new
+
+
+def _devices(*given: Any) -> Iterable[str]:
+    """The kinds of devices for which autocast may be on."""
+    return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)

@@ -1,0 +1,272 @@
+"""A trace that sleeps while nothing is new: what wakes it, what is left on while it sleeps, what it says."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+
+import pytest
+import torch
+from conftest import installed
+from torch import nn
+
+import dtypetrace
+from dtypetrace.capture.novelty import Novelty
+
+FIRST = list(range(1, 17))
+"""Steps that are watched first."""
+CALLS = "_global_forward_pre_hooks"
+ASLEEP = {
+    "an open trace",
+    CALLS,
+    "_global_optimizer_post_hooks",
+    "_global_parameter_registration_hooks",
+    "_global_buffer_registration_hooks",
+    "_global_module_registration_hooks",
+    "_has_any_global_hook",
+    "torch._C._set_default_dtype",
+    "torch._C._log_api_usage_once",
+}
+"""Of what ``installed`` looks at, what a trace that sleeps leaves on between calls of modules."""
+
+
+def made():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+    return net, torch.optim.SGD(net.parameters(), lr=0.01)
+
+
+def train(steps, before=lambda s, net: None, batch=lambda s: torch.ones(4, 8), after=lambda s, net: None, trace=None):
+    """Trains; returns the steps that began watched, and those in which something woke the trace."""
+    net, optimizer = made()
+    on, woke = [], []
+    for step in range(1, steps + 1):
+        began = trace is None or trace.is_attached
+        before(step, net)
+        net(batch(step)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        after(step, net)
+        if began:
+            on.append(step)
+        elif trace.is_attached and trace.windows.novelty.spans[-1].first <= step:
+            woke.append(step)
+    return on, woke, [p.detach() for p in net.parameters()]
+
+
+def watch(**given):
+    return dtypetrace.trace(every="new", precision="values", **given)
+
+
+def test_it_sleeps_when_nothing_is_new_and_wakes_rarer_and_rarer():
+    with watch() as t:
+        on, woke, weights = train(600, trace=t)
+    assert on == [*FIRST, 32, 64, 128, 256, 512] and woke == []
+    assert t.recording.meta["watched"] == "21 of 600 steps: 1-16, 32, 64, 128, 256, 512"
+    assert "no dtype problem found in 21 of 600 steps" in repr(t)
+    assert all(map(torch.equal, weights, train(600)[2]))
+
+
+def test_a_short_script_is_watched_as_a_whole():
+    with watch() as t:
+        train(17, trace=t)
+    assert "watched" not in t.recording.meta or t.windows.watched >= 16
+
+
+def validation(step, net):
+    if step % 20 == 0:
+        net.eval()
+        with torch.no_grad():
+            for _ in range(12):
+                net(torch.ones(2, 8))
+        net.train()
+
+
+def test_the_first_validation_wakes_it_the_second_does_not():
+    with watch() as t:
+        train(100, after=validation, trace=t)
+    assert "21 (a call that was not seen before)" in t.recording.meta["watched"]
+    assert t.recording.meta["watched"].count("not seen before") == 1
+    evaluated = [o for o in t.recording.ops if o.op == "linear" and o.shape[0] == 2]
+    assert evaluated and sum(o.count for o in evaluated) < 20  # it sleeps again during the validation
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: net.half().float(),
+        lambda net: net.load_state_dict(net.state_dict()),
+        lambda net: nn.Linear(2, 2),
+        lambda net: torch.optim.Adam(net.parameters()),
+        lambda net: torch.utils.data.DataLoader([1, 2]),
+        lambda net: torch.set_default_dtype(torch.float32),
+        lambda net: net.append(nn.Identity()),
+        lambda net: torch.load(__import__("io").BytesIO(saved())),
+    ],
+)
+def test_what_changes_models_or_dtypes_wakes_it(change):
+    with watch() as t:
+        _, woke, _ = train(40, lambda s, net: change(net) if s == 35 else None, trace=t)
+    assert woke == [35]
+
+
+def saved():
+    import io
+
+    torch.save({"a": torch.ones(2)}, file := io.BytesIO())
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        lambda s: torch.ones(3 if s == 35 else 4, 8),  # a last short batch
+        lambda s: torch.ones(4, 8, requires_grad=s == 35),
+    ],
+)
+def test_a_call_with_other_arguments_wakes_it(batch):
+    with watch() as t:
+        _, woke, _ = train(40, batch=batch, trace=t)
+    assert woke == [35]
+
+
+def test_a_parameter_whose_dtype_the_program_assigned_wakes_it():
+    def widen(step, net):
+        if step == 35:
+            for p in net.parameters():
+                p.data = p.data.double().float()
+                p.requires_grad_(step != 35 or p.dim() > 1)
+
+    with watch() as t:
+        _, woke, _ = train(40, widen, trace=t)
+    assert woke == [35]
+
+
+def test_sizes_that_always_vary_wake_nothing():
+    with watch() as t:
+        on, woke, _ = train(200, batch=lambda s: torch.ones(1 + s % 7, 8), trace=t)
+    assert on == [*FIRST, 32, 64, 128] and not woke
+
+
+def test_a_program_whose_steps_all_differ_is_not_watched_for_ever():
+    def each(step, net):
+        exec(compile("net(x)", f"<{step}>", "exec"), {"net": net, "x": torch.ones(1, 8)})
+
+    with watch() as t:
+        on, _, _ = train(700, each, trace=t)
+    assert len(on) < 400 and max(on) > 500
+
+
+def test_inside_a_call_and_after_it_the_program_finds_its_own_hooks():
+    class Looks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 1)
+            self.found = []
+
+        def forward(self, x):
+            if not t.is_attached:
+                self.found.append((len(self._forward_hooks), set(installed())))
+                assert not torch.nn.modules.module._global_forward_pre_hooks
+                copied = copy.deepcopy(self._modules["inner"]), pickle.loads(pickle.dumps(self._forward_hooks))
+                assert not copied[1] and type(copied[1]).__name__ == "OrderedDict"
+            return self.inner(x)
+
+    with watch() as t:
+        net = Looks()
+        own = net._forward_hooks
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(20):
+            net(torch.ones(1, 8)).sum().backward()
+            optimizer.step()
+            assert net._forward_hooks is own
+            assert t.is_attached or set(installed()) == ASLEEP
+    assert net.found == [(0, ASLEEP - {CALLS})] * len(net.found) != []
+
+
+def test_the_fused_path_of_an_encoder_is_taken_as_alone():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 1).eval()
+    net, optimizer = made()
+    with torch.no_grad():
+        alone = encoder(torch.ones(1, 3, 8))
+    with watch() as t:
+        for step in range(40):
+            with torch.no_grad():
+                same = encoder(torch.ones(1, 3, 8))
+                direct = encoder.layers[0](torch.ones(1, 3, 8))
+            assert t.is_attached or torch.equal(same, alone) and torch.equal(direct, alone)
+            net(torch.ones(4, 8)).sum().backward()
+            optimizer.step()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_exception_in_a_sleeping_call_leaves_nothing(error):
+    class Raises(nn.Linear):
+        def forward(self, x):
+            if x.shape[0] == 9:
+                raise error
+            return super().forward(x)
+
+    net = Raises(8, 1)
+    own = net._forward_hooks
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with watch() as t:
+        for step in range(60):
+            try:
+                net(torch.ones(1 + step % 3 if step != 50 else 9, 8)).sum().backward()
+            except error:
+                assert not t.is_attached
+            optimizer.step()
+            assert net._forward_hooks is own
+    with pytest.raises(error), watch():
+        for step in range(60):
+            net(torch.ones(1 + step % 3 if step != 50 else 9, 8)).sum().backward()
+            optimizer.step()
+    assert net._forward_hooks is own
+
+
+def test_other_threads_do_not_wake_it_and_find_their_own_hooks():
+    with watch() as t:
+        train(20, trace=t)
+        assert not t.is_attached
+        before = t.windows.rounds
+        other = threading.Thread(target=lambda: train(5, lambda s, net: net.double().float()))
+        other.start()
+        other.join()
+        assert not t.is_attached and t.windows.rounds == before
+
+
+def test_random_numbers_are_the_same():
+    def noise(step):
+        return torch.randn(4 if step != 33 else 2, 8)
+
+    def run(trace=None):
+        weights = train(50, batch=noise, after=validation, trace=trace)[2]
+        return [*weights, torch.randn(3)]
+
+    alone = run()
+    with watch() as t:
+        watched = run(t)
+    assert all(map(torch.equal, alone, watched))
+
+
+def test_a_birth_that_only_later_steps_show_is_named():
+    def widened(step):
+        x = torch.ones(4, 8)
+        return x.double() if step >= 35 else x
+
+    with pytest.raises(RuntimeError), watch() as t:
+        train(40, batch=widened, trace=t)
+    (finding,) = [f for f in t.findings if f.severity == "error"]
+    assert finding.site.user_frame.function == "train" and finding.culprit.dtype == "float64"
+
+
+def test_what_is_kept_is_bounded():
+    novelty = Novelty()
+    net = nn.Linear(1, 1)
+    frame = __import__("sys")._getframe()
+    for number in range(2000):
+        novelty.called(net, (torch.ones(1), {f"key{number}": 1}), {}, frame)
+    assert sum(map(len, novelty._known.values())) <= 8

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .errors import UnknownNameError
 from .records import Chain, Event, FlowStep, Input, Op, Origin, Place, Read, Recording, Witness
 from .tables.dtypes import FLOATING, wider
 from .tables.operators import NAMED_CASTS, SCALER_CHECKS, destination, is_cast, is_move, tagged
@@ -370,21 +371,52 @@ def chain(recording: Recording, name: str, dtype: str, event: int) -> Chain:
 
 
 def why(recording: Recording, name: str) -> tuple[Chain, ...]:
-    """How the dtypes of a module (its parameters, buffers and inputs) or of one parameter were decided.
+    """How the dtypes of a module (its parameters, buffers and inputs), of one parameter, of a variable on the line that
+    gave a tensor its dtype, or of what a line (``train.py:12``) made were decided.
 
-    The first parts of the name may be left out. For a module that only has submodules, the answer is their parameters.
-    Raises ValueError where no such name was seen.
+    The first parts of a module's name may be left out. For a module that only has submodules, the answer is their
+    parameters. Raises UnknownNameError where no such name was seen.
     """
     found = [*_parameter_chains(recording, name), *_input_chains(recording, name)]
     if not found:
         found = list(_parameter_chains(recording, name, below=True))
     if not found:
-        near = difflib.get_close_matches(name, {*recording.modules, *(p.name for p in recording.parameters)}, 3)
-        raise ValueError(
-            f"no module or parameter called {name!r} was recorded"
-            + (f"; did you mean {seen(', '.join(near))}?" if near else "")
-        )
+        events = recording.events
+        found = [chain(recording, name, events[born].to, born) for born in births(recording, name)]
+    if not found:
+        raise UnknownNameError(f"nothing called {name!r} was recorded{near(recording, name)}")
     return tuple(found)
+
+
+def births(recording: Recording, name: str) -> Iterator[int]:
+    """The events at which tensors got their dtype from no other tensor, on a line that gave them this name, or on this
+    line (``train.py:12``)."""
+    file, colon, line = name.rpartition(":")
+    for number, event in enumerate(recording.events):
+        if event.parents:
+            continue
+        if colon and line.isdigit():
+            stack = place_of(recording, event.place).stack
+            if any(f.line == int(line) and f.user and f.file.endswith(file) for f in stack):
+                yield number
+        elif name == event.name or name in event.assigned:
+            yield number
+
+
+def module_names(recording: Recording) -> set[str]:
+    """The full names of all modules that ran or hold parameters."""
+    parts = [p.name.split(".") for p in recording.parameters]
+    return {".".join(path[:n]) for path in parts for n in range(1, len(path))} | set(recording.modules) - {""}
+
+
+def near(recording: Recording, name: str) -> str:
+    """What to add to a message about a name that was not recorded."""
+    variables = {variable for event in recording.events if event.to in FLOATING for variable in event.assigned}
+    known = module_names(recording) | {p.name for p in recording.parameters} | variables
+    found = difflib.get_close_matches(name, sorted(known), 3)
+    if found:
+        return f"; did you mean {seen(', '.join(found))}?"
+    return ". Give a module, a parameter or a variable by its name, or a line: train.py:12"
 
 
 def _is_named(full: str, name: str) -> bool:

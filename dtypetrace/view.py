@@ -174,8 +174,9 @@ class View(ABC):
     def why(self, target: Any) -> Why:
         """How the dtype of a module, parameter or tensor was decided: its origin and the steps since.
 
-        target: a dotted name (``"unet.conv_in"``, ``"unet.conv_in.weight"``; the first part may be
-        left out), or a tensor while the block is open. Raises ValueError for what was not seen.
+        target: a name as :meth:`what_if` takes it: a module or parameter (``"unet.conv_in"``, ``"conv_in.weight"``), a
+        variable on the line that gave a tensor its dtype, or ``"train.py:12"``; or a tensor while the block is open.
+        Raises UnknownNameError (a ValueError) for a name that was not recorded, ValueError for a tensor.
 
         >>> t.why("unet.time_embedding")    # doctest: +SKIP
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -57,51 +56,21 @@ def resolve(recording: Recording, changes: Mapping[str, Any], autocast: Any = No
         births |= dict.fromkeys(born, dtype)
         if not full and not born:
             kind = "" if dtype in FLOATING else " with integers"
-            raise UnknownNameError(f"nothing called {name!r} was recorded{kind}{_near(recording, name)}")
+            raise UnknownNameError(f"nothing called {name!r} was recorded{kind}{graph.near(recording, name)}")
     region = autocast if autocast in (None, OFF) else parse(autocast, REAL, "dtype that autocast computes in")
     return DtypeChange(births, modules, region)
 
 
 def _modules(recording: Recording, name: str) -> list[str]:
     """The full names of the modules or parameters of this name; its first parts may be left out."""
-    known = _named(recording)
+    known = sorted(graph.module_names(recording) | {p.name for p in recording.parameters})
     return [n for n in known if n == name] or [n for n in known if n.endswith(f".{name}")]
-
-
-def _named(recording: Recording) -> list[str]:
-    """The full names of all modules that ran or hold parameters, and of the parameters."""
-    parameters = {p.name for p in recording.parameters}
-    return sorted(parameters | {n for p in parameters for n in _above(p)} | set(recording.modules) - {""})
-
-
-def _above(name: str) -> Iterator[str]:
-    parts = name.split(".")
-    return (".".join(parts[:n]) for n in range(1, len(parts)))
 
 
 def _births(recording: Recording, name: str, dtype: str) -> Iterator[int]:
     """The events at which a tensor of that name, or on that line, got its dtype, if that is of the same kind."""
-    file, colon, line = name.rpartition(":")
-    for number, event in enumerate(recording.events):
-        if event.to not in (FLOATING if dtype in FLOATING else INTEGERS) or event.parents:
-            continue
-        place = graph.place_of(recording, event.place)
-        if colon and line.isdigit():
-            if any(f.line == int(line) and f.user and f.file.endswith(file) for f in place.stack):
-                yield number
-        elif name == event.name or name in event.assigned:
-            yield number
-
-
-def _near(recording: Recording, name: str) -> str:
-    known = set(_named(recording))
-    for event in recording.events:
-        if event.to in FLOATING:
-            known |= set(event.assigned)
-    near = difflib.get_close_matches(name, sorted(known), 3)
-    if near:
-        return f"; did you mean {', '.join(near)}?"
-    return ". Give a module, a parameter or a variable by its name, or a line: train.py:12"
+    kind = FLOATING if dtype in FLOATING else INTEGERS
+    return (number for number in graph.births(recording, name) if recording.events[number].to in kind)
 
 
 class Parameters:

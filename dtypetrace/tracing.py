@@ -52,7 +52,7 @@ class Trace(View):
     optimizer steps. trace_steps: watching ends after so many; with ``watch_every=n``, later steps whose number is a
     multiple of n are still watched. dry: large tensors have no values, and calls that torch would refuse are predicted.
     compare_steps: how many optimizer steps are compared with the same steps in higher precision, to prove a patch;
-    findings do not use it.
+    findings do not use it. notes: whether an exception that leaves gets notes; a report that follows at once says more.
 
     Raises TypeError for a model that is not a module, ValueError for a ``watch_every`` that is not a number of steps or
     cannot go with the other options, RuntimeError for a second open trace in one thread.
@@ -81,6 +81,7 @@ class Trace(View):
         compare_steps: int = 0,
         compile: str | None = None,
         progress: Callable[[Callable[[], int], int], None] | None = None,
+        notes: bool = True,
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(
@@ -92,6 +93,7 @@ class Trace(View):
         check_watch_every(watch_every, autofix=bool(autofix), reference=reference or bool(keep_wide or narrow), dry=dry)
         self._ignore = frozenset(ignore)
         self._whole_script = whole_script
+        self._notes = notes
         # a tensor that is written to in an unwatched step would keep its old reference
         new = watch_every == NEW
         every = watch_every if isinstance(watch_every, int) and watch_every > 1 else None
@@ -180,7 +182,7 @@ class Trace(View):
             own = str(Path(__file__).parent) + os.sep
             unlink_frames(error, lambda file: file.startswith(own))
             try:
-                self._add_notes(error)
+                self._add_notes(error) if self._notes else None
             except Exception:  # the program's exception goes on even if we fail
                 recorder.fail("the notes for an exception")
         if self._ending is None and self._recording is None or recorder.broken:

@@ -164,6 +164,7 @@ class RunCommand:
             reference_steps=options.reference_steps,
             keep_wide=tuple(options.keep_wide.split(",")) if options.keep_wide else (),
             compile=options.compile,
+            notes=options.quiet or job is not None,  # else the report follows the traceback at once
         )
         # sys.stderr as it is now: the script may replace it
         outputs = Outputs(

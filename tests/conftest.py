@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -82,6 +83,12 @@ def own_failures_are_raised(monkeypatch):
         raise failure
 
     monkeypatch.setattr(parts, "_sentence", raised)
+
+
+def pytest_collection_finish():
+    """The collector passes over what was imported until now: many tests collect, and would look at all of it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,13 +20,12 @@ from torch.utils.checkpoint import checkpoint
 
 @pytest.fixture(autouse=True)
 def quick():
-    """One thread; and the collector passes over what was there before the test, which is most of what it would look at."""
+    """One thread; and the collector passes over what was there before the test."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
     yield
-    gc.unfreeze()
     torch.set_num_threads(threads)
 
 

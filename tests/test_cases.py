@@ -19,7 +19,7 @@ from dtypetrace.source.patch import Patch
 
 sys.path.insert(0, str(Path(__file__).parent / "cases"))
 import harness
-from samples import one_in
+from samples import one_in, rest
 
 pytestmark = pytest.mark.slow
 
@@ -29,14 +29,12 @@ def name(path: Path) -> str:
 
 
 def sampled() -> list:
-    """One in two of the public cases and of those with damage; of the variants and the other healthy programs one in
-    five."""
+    """One in three of the public cases and of those with damage; of the variants and the other healthy programs one in
+    eight."""
     paths = harness.find()
     own = [p for p in paths if p.parent != harness.HERE and p.parent.name != "silent"]
-    rest = {p for n, p in enumerate(own) if n % 5} | {
-        p for n, p in enumerate(p for p in paths if p not in own) if n % 2
-    }
-    return [pytest.param(p, id=name(p), marks=pytest.mark.exhaustive if p in rest else ()) for p in paths]
+    left = {*rest(8, own), *rest(3, [p for p in paths if p not in own])}
+    return [pytest.param(p, id=name(p), marks=pytest.mark.exhaustive if p in left else ()) for p in paths]
 
 
 @pytest.mark.parametrize("path", sampled())

@@ -12,6 +12,7 @@ import programs
 import pytest
 
 pytestmark = pytest.mark.slow
+INDUCTOR = "torch.compile in the script, with inductor"
 
 LLAMA = """
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -191,6 +192,12 @@ model.generate(ids, max_new_tokens=4, do_sample=True, top_p=0.9, temperature=0.7
     ),
     "torch.compile in the script": (
         "transformers",
+        LLAMA
+        + "model = LlamaForCausalLM(config)\nmodel.forward = torch.compile(model.forward, backend='aot_eager')"
+        + AUTOCAST,
+    ),
+    INDUCTOR: (
+        "transformers",
         LLAMA + "model = LlamaForCausalLM(config)\nmodel.forward = torch.compile(model.forward)" + AUTOCAST,
     ),
     "a flow transformer in bfloat16": (
@@ -286,7 +293,9 @@ def sampled() -> list:
             name,
             options,
             id=f"{name}-{kind}",
-            marks=pytest.mark.exhaustive if kind == "dtypes" or kind == "reference" and number % 2 else (),
+            marks=pytest.mark.exhaustive
+            if name == INDUCTOR or kind == "dtypes" or kind == "reference" and number % 2
+            else (),
         )
         for number, name in enumerate(RECIPES)
         for kind, options in OPTIONS.items()

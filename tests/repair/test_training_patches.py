@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import warm
 
 from dtypetrace.records import Recording
 from dtypetrace.records.ledger import empty
@@ -38,9 +36,13 @@ print("moved", int((net.weight != 0.5).sum()))
 
 
 def fix(folder, *words, timeout=300):
-    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", NO_COLOR="1")
-    command = [sys.executable, "-m", "dtypetrace", "fix", *words, "program.py"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout)
+    return warm.run(["-m", "dtypetrace", "fix", *words, "program.py"], folder, timeout=timeout)
+
+
+def plainly(folder):
+    done = warm.run(["program.py"], folder)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def test_fix_writes_the_float32_weights_once_a_run_has_proven_them(tmp_path):
@@ -49,8 +51,7 @@ def test_fix_writes_the_float32_weights_once_a_run_has_proven_them(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "proven: DT304 is gone, nothing is refused, and there is no new finding; " in done.stderr
     assert "+net = nn.Linear(8, 2).to(torch.float32)" in done.stdout
-    plain = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert plain.stdout == "moved 16\n"
+    assert plainly(tmp_path).stdout == "moved 16\n"
 
 
 def test_a_refused_program_is_repaired_first_and_what_it_does_not_learn_is_named(tmp_path):
@@ -86,7 +87,7 @@ for step in range(2):
     written = (tmp_path / "program.py").read_text()
     assert 'scaler = torch.amp.GradScaler("cpu")\noptimizer' in written
     assert "    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n    scaler.update()\n" in written
-    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True)
+    plainly(tmp_path)
 
 
 def test_adapters_become_float32_where_they_were_cast_and_the_frozen_base_stays_narrow(tmp_path):
@@ -113,8 +114,7 @@ print(base.weight.dtype, adapter[0].weight.dtype)
     assert "as large as in higher precision" in done.stderr, done.stderr
     added = [line for line in done.stdout.splitlines() if line.startswith("+") and not line.startswith("+++")]
     assert len(added) == 1 and added[0].endswith("bias=False)).to(torch.float32)"), added
-    plain = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert plain.stdout == "torch.float16 torch.float32\n"
+    assert plainly(tmp_path).stdout == "torch.float16 torch.float32\n"
 
 
 def test_what_is_the_authors_choice_is_said_in_words(tmp_path):
@@ -137,8 +137,7 @@ def test_adapters_of_the_public_cases_learn_once_the_patch_is_written(name, tmp_
     assert done.returncode == 0, done.stderr
     assert "proven: DT30" in done.stderr and "as large as in higher precision" in done.stderr, done.stderr
     out = tmp_path / "out.json"
-    again = [sys.executable, "-m", "dtypetrace", "run", "--json", str(out), "program.py"]
-    subprocess.run(again, cwd=tmp_path, env=dict(os.environ, PYTHONPATH=str(ROOT)), capture_output=True, check=True)
+    assert not warm.run(["-m", "dtypetrace", "run", "--json", str(out), "program.py"], tmp_path, models=True).returncode
     assert not [f for f in json.loads(out.read_text())["findings"] if f["severity"] in ("error", "warning")]
 
 

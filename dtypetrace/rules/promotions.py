@@ -2,8 +2,9 @@
 
 An op is a promotion where its result has the dtype of a wide operand and is wider than another operand with dimensions,
 and wider than what the model computes in. What was made from the result ran wide because of that operand, until
-something else would have made it wide anyway: an explicit cast of the stream, or a matmul whose own weight is wide. So
-the reach is what would have run in the lower dtype if the operand had been narrow.
+something else would have made it wide anyway: an explicit cast of the stream, but none to the dtype of what is wide
+because of that operand; or a matmul whose own weight is wide. So the reach is what would have run in the lower dtype if
+the operand had been narrow.
 
 It is a warning where the harm goes beyond the op: matmuls or convolutions ran wide, or the wide stream went on through
 other modules, or it is float64 without the program asking for it. It is a note where the width was chosen, by an
@@ -103,8 +104,16 @@ class _Walk:
             self._widens(number, op, held, operands)
         elif held:
             self._goes_on(number, op, held)
+        elif low and (wide := self._cast_like(number)):
+            self._ran(number, op, wide, 0)  # `q.to(k.dtype)` follows what made k wide
         elif low and self.run.computed(low[0]):
             self.islands.add(number)  # cast, or asked to widen: dtype=torch.float32 of a softmax or a sum
+
+    def _cast_like(self, number: int) -> list[Input]:
+        """The widened tensors whose dtype a cast of another tensor read."""
+        event = self.run.event_of(number) if is_cast(self.run.ops[number]) else -1
+        reads = self.run.recording.events[event].reads if event >= 0 else ()
+        return [Input(r.dtype, r.event, r.producer) for r in reads if r.producer in self.because]
 
     def _ends(self, number: int, narrowed: list[Input]) -> None:
         """Records the first op that narrows a wide stream again."""

@@ -24,7 +24,6 @@ _Piece = tuple[str, bool]
 
 _MEANS = {
     "DT306": "The step rounds these gradients to their weights' dtype. DDP and fused optimizers refuse them.",
-    "DT304": "These weights keep the values that they have: training them changes nothing.",
     "DT305": "These weights get no gradient, so nothing trains them.",
     "DT202": "Two needless copies at each call; the numbers stay the same.",
 }
@@ -220,7 +219,7 @@ def _otherwise(f: Finding) -> str:
         harm = {"bfloat16": "float16, which overflows above 65504", "float16": "bfloat16, which keeps fewer digits"}
         to = harm.get(f.culprit.dtype, "another dtype")
         return f"Each call of a matmul or a convolution casts its weight from {f.culprit.dtype} to {to}."
-    if f.reach is not None and f.notes:
+    if f.notes and (f.reach is not None or f.kind == "lost-update"):  # how much is lost, in this run's numbers
         return sentence(f.notes[0])
     if not f.flow:
         return ""

@@ -6,8 +6,6 @@ losses of the trained run must not be above its losses. ``lora.verdict`` judges,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from .. import graph
 from ..autofix import Outcome, Repair
 from ..lora.verdict import IN_FLOAT32, UNTRAINED, Measured, Retraining, verdicts
@@ -47,9 +45,16 @@ def failing(measured: Measured | None) -> list[str]:
     return [name for name in narrow(measured) if found[name].name != "healthy"]
 
 
-def again(run: Callable[..., Outcome], patch: Patch, measured: Measured) -> Retraining:
-    """Runs the program with its adapters in float32, trained and untrained. Raises NotComparable, RunFailed."""
-    after, untrained = (run(patch, shown=False, adapters=how).adapters for how in (IN_FLOAT32, UNTRAINED))
+def seen_to_learn(measured: Measured | None) -> bool:
+    """Whether a run has adapters, and all of them are seen to learn."""
+    return measured is not None and all(found.name == "healthy" for found in measured.mechanisms.values())
+
+
+def again(repair: Repair, patch: Patch, measured: Measured) -> Retraining:
+    """Runs the program with its adapters in float32, trained and untrained. Raises NotComparable, RunFailed,
+    OutOfTime."""
+    after = repair.start("with its adapters in float32", patch=patch, adapters=IN_FLOAT32).adapters
+    untrained = repair.start("the same with each step on them undone", patch=patch, adapters=UNTRAINED).adapters
     if after is None or untrained is None:
         raise NotComparable("no optimizer was given an adapter in the run with float32")
     if not after.run.losses and not after.run.ended:

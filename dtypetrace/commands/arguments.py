@@ -121,6 +121,14 @@ def count(option: str) -> Callable[[str], int]:
     return read
 
 
+def duration(text: str) -> float:
+    """Reads a time as seconds: ``90``, ``90s``, ``2m``, ``1h``."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text.strip())
+    if found is None or not float(found[1]):
+        raise UsageError(f"--budget needs a time such as 90s or 2m, got {text!r}")
+    return float(found[1]) * {"m": 60, "min": 60, "h": 3600}.get(found[2], 1)
+
+
 def every(prefix: str = "") -> Callable[[str], int | str]:
     """Reads ``--every``: a number of steps or ``new``; after a ``prefix`` in its old spelling, ``every=200``."""
     number = count("--every")

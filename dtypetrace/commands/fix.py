@@ -13,15 +13,16 @@ class FixCommand:
     """Repair a script: patch its source, prove the patch by running it, and show it as a diff.
 
     The script runs several times, each time in a process of its own and with its random numbers seeded: first with
-    casts inserted, to find every dtype that is refused, and then with patches, if there are any to try. What it prints
-    is shown once, on stderr; stdout gets the diff. Nothing is written without --write.
+    casts inserted, to find every dtype that is refused, and then with patches, if there are any to try: first for what
+    is refused, then for each warning that it knows an edit for, one patch each. What the script prints is shown once,
+    on stderr; stdout gets the diffs. Nothing is written without --write.
 
-    If adapters (LoRA and the like) in float16 or bfloat16 do not learn, the script runs twice more with the adapters
-    in float32: in one run they are trained, in the other they keep their first values. Comparing these runs with the
-    first one shows what kept each adapter from learning, and whether it learns in float32. Then fix tries edits that
-    keep trained weights in float32, until one is proven.
+    If adapters (LoRA and the like) in float16 or bfloat16 do not learn, and no edit is proven that lets them learn, or
+    with --html, the script runs twice more with the adapters in float32: in one run they are trained, in the other
+    they keep their first values. Comparing these runs with the first one shows what kept each adapter from learning,
+    and whether it learns in float32.
 
-    Exit status: 0 if the patch is proven, and all adapters learn with it; or if there is nothing to fix.
+    Exit status: 0 if each patch is proven, and all adapters learn; or if there is nothing to fix.
     1 if not; 2 for wrong usage.
     """
 
@@ -38,6 +39,13 @@ class FixCommand:
         add("--write", action="store_true", help="change the files, if the patch is proven")
         add("--force", action="store_true", help="with --write: change them even if the patch is not proven")
         add("--steps", type=arguments.count("--steps"), metavar="N", help="end each run after N optimizer steps")
+        add(
+            "--budget",
+            type=arguments.duration,
+            metavar="TIME",
+            help="end all runs after this time (90s, 2m), with what is proven by then (default: 4 minutes after the "
+            "first run, or the time of 4 more runs)",
+        )
         add(
             "--html",
             type=Path,
@@ -64,6 +72,7 @@ class FixCommand:
             source=str(source) if source else None,
             write=options.write,
             force=options.force,
+            budget=options.budget,
             html=html,
         )
         with signals.said("fix"):

@@ -16,8 +16,9 @@ from ..lora.verdict import Retraining
 from ..parts import attempt, collected
 from ..render import diffs
 from ..render import retraining as retraining_views
+from ..repair.clock import Clock, OutOfTime
 from ..repair.compiled import as_compiled
-from ..repair.training import Learning, learning, not_learning
+from ..repair.mends import Mended, mended, troubles
 from ..results import conclude
 from ..rules.training import FEW, in_few_steps
 from ..source.patch import Unpatchable
@@ -40,6 +41,8 @@ class Request:
     write: bool = False
     force: bool = False
     """Write the patch although it is not proven."""
+    budget: float | None = None
+    """Seconds that all runs may take together; None: as ``repair.clock`` says."""
     html: Path | None = None
     """Where to write the report of the healed run, with the result of retraining its adapters."""
 
@@ -54,6 +57,7 @@ class Request:
             [
                 *(("--steps", str(self.steps)) if self.steps else ()),
                 *(("--source", self.source) if self.source else ()),
+                *(("--budget", f"{self.budget:g}s") if self.budget else ()),
                 *["-m"] * self.as_module,
                 *self.words,
             ]
@@ -61,67 +65,121 @@ class Request:
 
 
 def fix(request: Request) -> int:
-    """Repairs a program and returns the exit status: 0 if the patch is proven or nothing is wrong, else 1.
+    """Repairs a program and returns the exit status: 0 if each patch is proven or nothing is wrong, else 1.
 
     Raises UsageError where the program cannot be run more than once.
     """
-    with collected() as failed, Runner(request.words, request.as_module, request.steps, request.source) as run:
-        status = _repaired(request, run)
+    clock = Clock(request.budget)
+    with collected() as failed, Runner(request.words, request.as_module, request.steps, request.source, clock) as run:
+        status = _repaired(request, run, clock)
     for sentence in failed:
         _say(f"not seen: {sentence}")
     return status
 
 
-def _repaired(request: Request, run: Runner) -> int:
-    name, html = request.name, request.html
+def _repaired(request: Request, run: Runner, clock: Clock) -> int:
+    name = request.name
     _say(
         f"dtypetrace fix: runs {name} several times, first with casts inserted, then with patches. "
         "Files that the script writes are written in each run"
     )
-    repair = Repair(run, say=_say)
+    repair = Repair(run, say=_say, clock=clock)
     try:
         healed = repair.find()
         _needs_stdin(name, healed)
-        if repair.budget and any(problem.remaining() for problem in repair.problems):
-            _say(repair.budget)
+        if clock.planned:
+            _say(clock.planned)
         verdict = repair.prove() if repair.problems else None
-    except RunFailed as failure:
+    except (RunFailed, OutOfTime) as failure:
         _say(f"dtypetrace: error: {failure}")
         return 1
     if verdict is not None:
         _print_repair(repair, verdict)
-    proven = verdict is None or verdict.proven
-    learns, retraining = attempt(
-        "whether the adapters learn", lambda: _retrained(repair, healed, proven), (False, None)
-    )
-    trained = None
-    # one kind of change at a time: how a program trains is changed only where it runs as it is
-    if verdict is None and (retraining is not None or learns):
-        trained = attempt("which edit lets the weights learn", partial(_trained, repair, healed), None)
-        if retraining is not None and retraining.confirmed and (trained is None or not trained.changes):
-            _say_remedy(healed)
-        if trained is None:
-            trained = attempt("what its compiled code does", partial(_compiled, repair, healed), None)
-    elif verdict is not None and verdict.proven:
-        attempt("what the patched program still warns of", partial(_say_what_is_left, repair), None)
-    if retraining is not None and not learns:
-        learns = _learn_with(trained, retraining)
-    proven = proven and learns and (trained is None or trained.proof.proven)
-    if trained is not None:
-        verdict = trained.proof if trained.changes else verdict
-    elif verdict is None:
-        proven = _nothing(request, healed, learning=learns) and proven
-    if html is not None and not attempt("the HTML report", partial(_html, html, healed, retraining), False):
-        proven = False
-    return _written(repair, verdict, request) or int(not proven)
+        if not verdict.proven:
+            _experiment(repair, healed, healed, request, proven=False)
+            return _written(repair, proven=False, request=request) or 1
+    return _mended(repair, healed, request)
 
 
-def _say_what_is_left(repair: Repair) -> None:
-    """Names the weights of the patched program that do not learn: the next ``fix`` tries edits for them."""
-    left = not_learning(repair.patched.recording) if repair.patched is not None else None
-    if left is not None:
-        again = "Write this patch and run dtypetrace fix again: it then tries edits for that"
-        _say(f"{left.code} is left: {left.title}. {again}")
+def _mended(repair: Repair, healed: Outcome, request: Request) -> int:
+    """Patches what torch did not refuse, in the program whose refusals are repaired. Returns the exit status."""
+    refused = bool(repair.problems)
+    found: list[Mended] = []
+    last = repair.patched if refused and repair.patched is not None else healed
+    if last.error is None:
+        show = partial(_print_mended, repair)
+        found, last = attempt("the edits against what it warns of", lambda: mended(repair, last, show), ([], last))
+        if not found and not refused:
+            found = attempt("what its compiled code does", lambda: _as_compiled(repair, healed), [])
+    learns = _experiment(repair, healed, last, request, proven=True)
+    proven = [m for m in found if m.proof.proven]
+    only = next((m for m in found if m.changes), None) if not proven and not refused else None
+    if only is not None:  # the best there is, for --force
+        repair.patch.set(only.changes)
+    tried = {m.finding.code for m in found}
+    healthy = _left(repair, request, last, tried, patched=bool(proven or refused), learning=learns)
+    done = healthy and learns and len(proven) == len(found)
+    unproven = only is not None and not only.proof.proven
+    return _written(repair, proven=not unproven, request=request) or int(not done)
+
+
+def _as_compiled(repair: Repair, eager: Outcome) -> list[Mended]:
+    """What compiled code does otherwise than the program says, mended."""
+    found = as_compiled(repair, eager)
+    if found is None:
+        return []
+    if found.proof.proven:
+        repair.added += found.changes
+    repair.patch.set(repair.changes)
+    _print_mended(repair, found)
+    return [found]
+
+
+def _left(repair: Repair, request: Request, last: Outcome, tried: set[str], *, patched: bool, learning: bool) -> bool:
+    """Says what is still wrong with the program as it is patched; whether that is nothing. ``tried``: the codes of
+    what edits were run for; these were shown. ``learning``: all its adapters learn, or it has none."""
+    name = request.name
+    if last.error is not None and not patched:
+        _say(f"dtypetrace: nothing to fix: {name} ends with {last.error['type']}, which no dtype caused")
+        said = f"{last.error['type']}: {last.error['message']}"
+        if hint := arguments.misplaced(FixCommand(), request.words, said):
+            _say(hint)
+        return False
+    few = [f for f in conclude(last.recording).findings if in_few_steps(last.recording, f)]
+    left = [t for t in troubles(last.recording) if t.finding.code not in tried]
+    if not (few or left or tried or patched):
+        if learning:
+            _say(f"dtypetrace: nothing to fix: no dtype is refused in {name}")
+        else:
+            _say(f"dtypetrace: no dtype error to patch in {name}, but not all of its adapters learn")
+        return True
+    for trouble in left:
+        advice, why = trouble.in_words
+        _say(f"{trouble.finding.code}: {trouble.finding.title}. By hand: {advice}")
+        _say(f"not patched: {why}")
+    for finding in few:
+        _say(f"{finding.code}: {finding.title} ({FEW})")
+    if (left or few) and not tried:
+        _say(f"What to change: dtypetrace run {request.command}")
+    return patched or not (left or few)
+
+
+def _experiment(repair: Repair, healed: Outcome, last: Outcome, request: Request, *, proven: bool) -> bool:
+    """Runs adapters that do not learn in float32, where no patch lets them learn, or where the page is to show it.
+    Writes the page. Returns whether the adapters learn, or there are none.
+
+    ``healed``: the first run. ``last``: that with the patches that are proven.
+    """
+    learns, retraining = True, None
+    mended = proven and last is not healed and adapters_again.seen_to_learn(last.adapters)
+    if request.html is not None or not mended:
+        learns, retraining = attempt(
+            "whether the adapters learn", lambda: _retrained(repair, healed, proven), (False, None)
+        )
+    if request.html is None:
+        return learns or mended
+    written = attempt("the HTML report", lambda: _html(request.html, healed, retraining), False)
+    return (learns or mended) and written
 
 
 def _html(path: Path, healed: Outcome, retraining: Retraining | None) -> bool:
@@ -143,10 +201,30 @@ def _print_repair(repair: Repair, verdict: Proof) -> None:
             _say(line)
     for objection in filter(None, repair.objections.values()):
         _say(f"not patched: {objection}")
-    sys.stdout.write(diffs.shown(repair.patch.diff(), sys.stdout))
-    sys.stdout.flush()
+    _print_diff(repair.patch.diff())
     _say(f"{'proven' if verdict.proven else 'not proven'}: {verdict.why}")
     _say(f"how it ends: {repair.endings}")
+
+
+def _print_mended(repair: Repair, found: Mended) -> None:
+    """Prints one patch as a diff against the text with those before it, and whether it is proven."""
+    _say(f"  change: {found.done}" if found.changes else found.done)
+    before = [c for c in repair.changes if c not in found.changes]
+    repair.patch.set(before)
+    texts = repair.patch.texts
+    repair.patch.set([*before, *found.changes])
+    _print_diff(repair.patch.diff(since=texts))
+    repair.patch.set(repair.changes)
+    _say(f"{'proven' if found.proof.proven else 'not proven' if found.changes else 'not patched'}: {found.proof.why}")
+    for done, why in found.rejected:
+        _say(f"  or, not proven: {done}: {why}")
+    if found.changes:
+        _say(f"how it ends: patched, {found.outcome.ending}")
+
+
+def _print_diff(text: str) -> None:
+    sys.stdout.write(diffs.shown(text, sys.stdout))
+    sys.stdout.flush()
 
 
 def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retraining | None]:
@@ -161,20 +239,20 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
     dtypes = " and ".join(sorted({measured.updates[n].dtype for name in failing for n in measured.adapters[name]}))
     many = f"{len(failing)} adapters in {dtypes} do" if len(failing) > 1 else f"an adapter in {dtypes} does"
     them = "them" if len(failing) > 1 else "it"
-    again = f"the program runs again with {them} in float32, once with training and once without"
     already = repair.patched is not None and proven and repair.patched is not outcome
     without = "without the patch, " if already else ""
+    again = f"the program runs again with {them} in float32, once with training and once without"
     _say(f"{without}{many} not learn ({', '.join(kinds)}); {again}")
     try:
-        retraining = adapters_again.again(repair.run, patch, measured)
-    except (RunFailed, adapters_again.NotComparable) as failure:
+        retraining = adapters_again.again(repair, patch, measured)
+    except (RunFailed, OutOfTime, adapters_again.NotComparable) as failure:
         _say(f"could not check whether the adapters learn in float32: {failure}")
         return False, None
     _say(retraining_views.text(retraining))
-    if retraining.confirmed and already:
+    if already or not retraining.confirmed:
         if advice := adapters_again.advice(retraining):
             _say(f"help: {advice}")
-    elif retraining.confirmed and repair.problems:
+    else:
         _say_remedy(outcome)
     return retraining.confirmed and already, retraining
 
@@ -186,65 +264,15 @@ def _say_remedy(outcome: Outcome) -> None:
         _say(f"help: {adapters_again.remedy(outcome.recording, outcome.adapters, failing)}")
 
 
-def _trained(repair: Repair, healed: Outcome) -> Learning | None:
-    """Prints the edit with which weights learn that do not learn in half, and whether it is proven, or what to do by
-    hand; None where all learn."""
-    found = learning(repair, healed)
-    if found is None:
-        return None
-    _print_learning(repair, healed, found)
-    return found
-
-
-def _compiled(repair: Repair, healed: Outcome) -> Learning | None:
-    """The same for compiled code that does otherwise than the program says."""
-    found = as_compiled(repair, healed)
-    if found is not None:
-        _print_learning(repair, healed, found)
-    return found
-
-
-def _print_learning(repair: Repair, healed: Outcome, found: Learning) -> None:
-    _say(f"  change: {found.done}" if found.changes else found.done)
-    sys.stdout.write(diffs.shown(repair.patch.diff(), sys.stdout))
-    sys.stdout.flush()
-    _say(f"{'proven' if found.proof.proven else 'not proven' if found.changes else 'not patched'}: {found.proof.why}")
-    if found.ending:
-        _say(f"how it ends: as it is, {healed.ending}; patched, {found.ending}")
-
-
-def _learn_with(trained: Learning | None, retraining: Retraining) -> bool:
-    """Whether adapters that were not seen to learn in float32 do with the patch; if not, prints what else may help.
-
-    Where they still computed in half, they may have got no gradient: then what the patched program did decides.
-    """
-    mended = trained is not None and trained.proof.proven
-    if retraining.confirmed:
-        return mended
-    if mended and trained is not None and trained.adapters and retraining.no_worse:
-        every = len(retraining.adapters)
-        left = sum(v.after.verdict != "healthy" for v in retraining.adapters) or every
-        _say(
-            f"float32 alone was not enough for {left} of {every} adapters; with this patch all of them are updated "
-            "(whether the loss falls was not measured: that takes more steps)"
-        )
-        return True
-    if advice := adapters_again.advice(retraining):
-        _say(f"help: {advice}")
-    return False
-
-
-def _written(repair: Repair, verdict: Proof | None, request: Request) -> int:
-    """Writes the patch if that was requested. Returns 1 if it could not be written or there is none."""
-    if verdict is None:
-        return 0
+def _written(repair: Repair, *, proven: bool, request: Request) -> int:
+    """Writes the patch if that was requested. Returns 1 if it could not be written."""
     changed = sorted(repair.patch.texts)
     if not changed:
-        return 1
+        return 0
     if not request.write:
         _say(f"nothing was written. To change {_listed(changed)}: dtypetrace fix --write {request.command}")
         return 0
-    if not verdict.proven and not request.force:
+    if not proven and not request.force:
         _say("nothing was written, because the patch is not proven; --force writes it anyway")
         return 1
     try:
@@ -263,32 +291,6 @@ def _needs_stdin(name: str, healed: Outcome) -> None:
         raise UsageError(why)
     if healed.stdin:
         _say(f"note: {why}; it ran without standard input")
-
-
-def _nothing(request: Request, healed: Outcome, *, learning: bool) -> bool:
-    """The message for a program in which no dtype is refused; whether nothing is wrong with it. ``learning``: all its
-    adapters learn, or it has none."""
-    name = request.name
-    if not learning:
-        _say(f"dtypetrace: no dtype error to patch in {name}, but not all of its adapters learn")
-        if any(in_few_steps(healed.recording, f) for f in conclude(healed.recording).findings):
-            _say(FEW)
-        return False
-    if healed.error is None:
-        left = [f for f in conclude(healed.recording).findings if f.severity in ("error", "warning")]
-        if left:
-            _say(f"dtypetrace: no patch: torch refuses no dtype in {name}, and fix knows no edit of this program for:")
-            for f in left:
-                few = f" ({FEW})" if in_few_steps(healed.recording, f) else ""
-                _say(f"  {f.severity}[{f.code}]: {f.title}{few}")
-            _say(f"What to change: dtypetrace run {request.command}")
-        else:
-            _say(f"dtypetrace: nothing to fix: no dtype is refused in {name}")
-        return not left
-    _say(f"dtypetrace: nothing to fix: {name} ends with {healed.error['type']}, which no dtype caused")
-    if hint := arguments.misplaced(FixCommand(), request.words, f"{healed.error['type']}: {healed.error['message']}"):
-        _say(hint)
-    return False
 
 
 def _listed(files: list[str]) -> str:

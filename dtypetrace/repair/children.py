@@ -26,11 +26,11 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     return process
 
 
-def run(command: Sequence[str], **options: Any) -> int:
-    """Runs a process and returns its exit status."""
+def run(command: Sequence[str], seconds: float | None = None, **options: Any) -> int:
+    """Runs a process and returns its exit status. Raises subprocess.TimeoutExpired after so many seconds."""
     process = start(command, **options)
     try:
-        return process.wait()
+        return process.wait(seconds)
     finally:
         end(process)
 

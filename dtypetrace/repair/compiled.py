@@ -8,17 +8,16 @@ from functools import partial
 from .. import rules
 from ..records import Edit
 from ..rules.case import short
+from .mends import Mended
 from .proof import Proof, evidence, finite, percent, tolerance
 from .runs import Outcome, same_error
 from .search import Repair
-from .training import Learning
 
 CODES = ("DT206", "DT207", "DT406")
 
 
-def as_compiled(repair: Repair, eager: Outcome) -> Learning | None:
-    """Runs the program once more with its functions compiled, and again with the edits that its findings propose; sets
-    the patch of the repair to them.
+def as_compiled(repair: Repair, eager: Outcome) -> Mended | None:
+    """Runs the program once more with its functions compiled, and again with the edits that its findings propose.
 
     None where nothing was compiled, or the compiled code does as the program says. ``eager``: the run in which compiled
     functions ran eagerly.
@@ -36,10 +35,10 @@ def as_compiled(repair: Repair, eager: Outcome) -> Learning | None:
     edits: dict[Edit, None] = dict.fromkeys(e for f in found if f.fix for e in f.fix.edits)
     changes = [change for edit in edits for change in repair.located(edit)]
     if not changes:
-        return Learning(f"By hand: {advice}", Proof(False, "no edit of the program's own lines is known for it"), [])
+        proof = Proof(False, "no edit of the program's own lines is known for it")
+        return Mended(found[0], f"By hand: {advice}", proof, [], before)
     after = repair.tried(changes, advice)
-    repair.patch.set(changes)
-    return Learning(advice, _proof(repair, eager, before, after), changes, ending=after.ending)
+    return Mended(found[0], advice, _proof(repair, eager, before, after), changes, after)
 
 
 def _proof(repair: Repair, eager: Outcome, before: Outcome, after: Outcome) -> Proof:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -21,6 +21,7 @@ from ..records.ledger import Ledger
 from ..records.text import ProgramText
 from ..source.patch import Patch
 from . import children
+from .clock import Clock, OutOfTime
 from .warm import WarmInterpreter
 
 
@@ -91,6 +92,7 @@ class Runner:
     as_module: bool = False
     steps: int | None = None
     source: str | None = None
+    clock: Clock = field(default_factory=Clock)
     warm: WarmInterpreter | None = None
     """Which runs are forked from; None: each starts an interpreter of its own."""
 
@@ -119,7 +121,8 @@ class Runner:
 
         ``shown``: its output goes to stderr, else nowhere. ``adapters``: which of the three runs of ``lora.verdict``
         is. ``compare_steps``: optimizer steps that are compared with the same steps in higher precision.
-        ``compiled``: compiled functions run compiled. Raises RunFailed where the run returns no answer.
+        ``compiled``: compiled functions run compiled. Raises RunFailed where the run returns no answer, OutOfTime where
+        the clock ends it.
         """
         if compiled:  # not in a fork: the compiler has threads and processes of its own
             self.__exit__()
@@ -147,14 +150,23 @@ class Runner:
                 "terminal": _terminal(),
             }
             request.write_text(json.dumps(asked), "utf-8")
-            status = self.warm.run(request, shown=shown) if self.warm is not None else None
-            if status is None:
-                status = _start(request, shown)
+            try:
+                status = self._status(request, shown)
+            except (TimeoutError, subprocess.TimeoutExpired):
+                self.warm = None
+                raise OutOfTime(self.clock.over) from None
             if not answer.exists():
                 raise RunFailed(
                     f"the run ended without an answer (exit status {status}), as when a program ends its own process"
                 )
             return _outcome(json.loads(answer.read_text("utf-8")), trace, patch)
+
+    def _status(self, request: Path, shown: bool) -> int:
+        """Runs it and returns the exit status; the run writes its answer to the file that the request names."""
+        left = self.clock.left
+        seconds = max(left, 0.0) if left is not None else None
+        status = self.warm.run(request, shown=shown, seconds=seconds) if self.warm is not None else None
+        return _start(request, shown, seconds) if status is None else status
 
 
 def _older(recording: Recording) -> bool:
@@ -163,11 +175,12 @@ def _older(recording: Recording) -> bool:
     return any(w.event >= 0 and origin.kind == "input" for w, origin in found)
 
 
-def _start(request: Path, shown: bool) -> int:
-    """Runs it and returns the exit status; the run writes its answer to the file that the request names."""
+def _start(request: Path, shown: bool, seconds: float | None) -> int:
+    """Runs it in an interpreter of its own."""
     sys.stderr.flush()
     return children.run(
         [sys.executable, *interpreter_options(), "-m", "dtypetrace.commands.healed_run", str(request)],
+        seconds,
         stdin=subprocess.DEVNULL,
         stdout=2 if shown else subprocess.DEVNULL,
         stderr=None if shown else subprocess.DEVNULL,

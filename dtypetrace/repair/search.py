@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .. import graph
 from ..records import Edit, Place
@@ -18,18 +19,13 @@ from ..source.patch import Change, Patch, objection
 from ..tables.english import quoted
 from . import steps
 from .candidates import Problem, gather
+from .clock import Clock, OutOfTime
 from .proof import Evidence, Proof, evidence, finite, learns_less, narrowed, new_findings, percent, tolerance
 from .runs import Ended, Outcome, same_error
 
 MOST_ROUNDS = 12
 """A program with more causes than this, each found only after the one before is repaired, needs several calls of
 ``fix``."""
-LEAST_ROUNDS = 4
-"""So many patched runs there may be however long one takes."""
-SHORT = 10.0
-"""Seconds: of a run that takes less, nothing is said about its time."""
-WORTH = 240.0
-"""Seconds that the patched runs of a slow program may take together."""
 NOTHING = "nothing to compare: no backward pass, no module output, and no number that the program holds or prints"
 _SAME_PROGRAM = 0.1
 """If two runs of one patch differ by this share of the tolerance, the program itself is not deterministic."""
@@ -70,36 +66,36 @@ class Repair:
     """The last run of the patched program."""
     own: Outcome | None = None
     """The healed program without a patch, with its steps compared with higher precision; it runs where that decides."""
-    seconds: float = 0.0
-    """How long the first run took."""
-    rounds: int = MOST_ROUNDS
-    """How many patched runs there may be."""
+    clock: Clock = field(default_factory=Clock)
+    added: list[Change] = field(default_factory=list)
+    """Changes beside those for refused calls, each proven."""
     nearest: Nearest | None = None
     """Of the patches that are not proven, the one that came nearest to it."""
 
     def find(self) -> Outcome:
         """Runs the program once with healing, and gathers the causes that it met."""
-        began = time.monotonic()
-        self.found = self.healed = self._start("with a cast wherever torch refuses a call (the healed run)", shown=True)
-        self.seconds = time.monotonic() - began
-        self.rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(WORTH / max(self.seconds, 1e-3))))
+        self.found = self.healed = self.start("with a cast wherever torch refuses a call (the healed run)", shown=True)
         self.problems = self._gather(self.healed)
         return self.healed
 
     @property
-    def budget(self) -> str:
-        """How long the search may take, in words; empty where nobody waits for it."""
-        if self.seconds < SHORT:
-            return ""
-        once, most = (in_words(self.seconds * n) for n in (1, self.rounds))
-        return f"run 1 took {once}; one to {self.rounds} runs with patches follow: {once} to {most}"
+    def changes(self) -> list[Change]:
+        """All changes that are chosen so far."""
+        return [*changes_of(self.problems), *self.added]
 
-    def _start(self, what: str, *, shown: bool = False) -> Outcome:
+    def start(self, what: str, *, shown: bool = False, patch: Patch | None = None, **how: Any) -> Outcome:
         """Runs the program, after saying what for. Its steps are compared with higher precision, but for the first run:
-        that is slow, and which weights its own steps move seldom matters."""
+        that is slow, and which weights its own steps move seldom matters; and for those with other adapters.
+        ``patch``: another one than that of the repair. ``how``: further options of the run. Raises OutOfTime.
+        """
+        self.clock.start()
         self.runs += 1
-        self.say(f"run {self.runs}: {what}")
-        return self.run(self.patch, shown=shown, compare_steps=0 if shown else steps.COMPARED)
+        self.say(f"run {self.runs}{self.clock.passed}: {what}")
+        began = time.monotonic()
+        compared = 0 if shown or "adapters" in how else steps.COMPARED
+        outcome = self.run(patch or self.patch, shown=shown, compare_steps=compared, **how)
+        self.clock.took(time.monotonic() - began)
+        return outcome
 
     def _described(self) -> str:
         """What is patched in the next run."""
@@ -127,20 +123,23 @@ class Repair:
         Later causes of the healed run may be artefacts: it goes on with values that no repaired program would have. So
         the program with the first cause patched is judged anew, and only what it still meets is patched, too.
         """
-        proof = self._searched()
+        try:
+            proof = self._searched()
+        except OutOfTime as over:
+            proof = Proof(False, str(over), self.runs)
         return proof if proof.proven else self._nearest(proof)
 
     def _searched(self) -> Proof:
         first = next((p for p in self.problems if p.choose_next()), None)
         if first is not None:
             first.begin()
-        for number in range(1, self.rounds + 1):
+        for number in range(1, MOST_ROUNDS + 1):
             self.patch.set(changes_of(self.problems))
             if not self.patch.texts:  # no candidate is known, or one was withdrawn: try the next
                 if not any(problem.choose_next() for problem in self.problems):
                     return Proof(False, self._without_edit(), number)
                 self.patch.set(changes_of(self.problems))
-            patched = self.patched = self._start(self._described())
+            patched = self.patched = self.start(self._described())
             if self.healed and self.healed.left and not patched.left and patched.error is None:
                 self.healed = patched  # compare with the first healed run that came to its end
             if not patched.refused and not self._broken(patched):
@@ -151,12 +150,12 @@ class Repair:
                         continue
                     return Proof(False, why, number)
                 self.problems = [p for p in self.problems if p.chosen is not None]
-                return self._compared(self._pruned(patched, self.rounds - number), number)
+                return self._compared(self._pruned(patched, MOST_ROUNDS - number), number)
             self._remember(patched, self._still(patched))
             if not self._go_on(patched):
                 self.patch.set(changes_of(self.problems))
                 return Proof(False, self._still(patched), number)
-        return Proof(False, f"gave up after {self.rounds} runs", self.rounds)
+        return Proof(False, f"gave up after {MOST_ROUNDS} runs", MOST_ROUNDS)
 
     def _remember(self, patched: Outcome, why: str) -> None:
         """Keeps the patch of a run that is not proven, if no earlier one came as near: first those in which nothing is
@@ -324,9 +323,9 @@ class Repair:
         """A run with other changes than the chosen ones; afterwards the patch is that of the chosen ones again."""
         self.patch.set(changes)
         try:
-            return self._start(what)
+            return self.start(what)
         finally:
-            self.patch.set(changes_of(self.problems))
+            self.patch.set(self.changes)
 
     # ------------------------------------------------------------ the verdict
 
@@ -400,7 +399,7 @@ class Repair:
         if _worst(found) <= allowed:
             agree = f"{'; '.join(map(_agree, found))}{drawn}{self._steps(patched)}"
             return Proof(True, f"nothing is refused; {agree}", rounds)
-        own = evidence(patched, self._start("the same patch again, because values differ"))
+        own = evidence(patched, self.start("the same patch again, because values differ"))
         if own and _worst(own) > allowed * _SAME_PROGRAM:
             why = "nothing is refused, but two runs of the patched program differ: it is not deterministic"
             return Proof(False, why, rounds)
@@ -435,15 +434,6 @@ class Repair:
             return []
         twin = self.tried(same, "with the random numbers of the healed run")
         return [] if twin.refused or self._broken(twin) else evidence(healed, twin)
-
-
-def in_words(seconds: float) -> str:
-    """A duration as people say it.
-
-    >>> in_words(0.4), in_words(31.2), in_words(403)
-    ('1 s', '31 s', '7 min')
-    """
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(seconds, 1):.0f} s"
 
 
 def _worst(found: Sequence[Evidence]) -> float:

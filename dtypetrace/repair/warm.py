@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,15 +79,21 @@ class WarmInterpreter:
         warm.close()
         return None
 
-    def run(self, request: Path, *, shown: bool) -> int | None:
-        """Forks a run and waits for it; its exit status, negative for a signal."""
-        return self._asked({"request": str(request), "shown": shown})
+    def run(self, request: Path, *, shown: bool, seconds: float | None = None) -> int | None:
+        """Forks a run and waits for it; its exit status, negative for a signal. Raises TimeoutError after so many
+        seconds; it cannot be used any more then."""
+        return self._asked({"request": str(request), "shown": shown}, seconds)
 
-    def _asked(self, request: dict[str, object]) -> int | None:
+    def _asked(self, request: dict[str, object], seconds: float | None = None) -> int | None:
         try:
             self.requests.write(json.dumps(request) + "\n")
             self.requests.flush()
+            if not select.select([self.answers], [], [], seconds)[0]:
+                self.close()
+                raise TimeoutError
             return int(self.answers.readline())
+        except TimeoutError:
+            raise
         except (OSError, ValueError):  # it has ended
             return None
         except KeyboardInterrupt:  # before the run's folder is removed

@@ -17,7 +17,7 @@ import os
 import re
 import tempfile
 import tokenize
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -293,13 +293,15 @@ class Patch:
         """The patched text of each file that changes."""
         return {file: patched_file.text for file, patched_file in self.patched_files.items() if patched_file.pieces}
 
-    def diff(self, folder: str | os.PathLike[str] | None = None) -> str:
-        """The unified diff; paths inside a folder (default: the working directory) are relative to it."""
+    def diff(self, folder: str | os.PathLike[str] | None = None, *, since: Mapping[str, str] | None = None) -> str:
+        """The unified diff; paths inside a folder (default: the working directory) are relative to it. ``since``: the
+        patched texts that it begins with, instead of the original ones."""
+        before = since or {}
         return "".join(
             line
             for file, patched_file in sorted(self.patched_files.items())
             if patched_file.pieces
-            for line in _unified(patched_file.original, patched_file.text, _named(file, folder))
+            for line in _unified(before.get(file, patched_file.original), patched_file.text, _named(file, folder))
         )
 
     def write(self) -> None:

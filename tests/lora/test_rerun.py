@@ -105,7 +105,7 @@ def test_adapters_of_peft(tmp_path, optimizer, steps, verdict, status):
         f"optimizer = {optimizer}\nscaler = torch.amp.GradScaler('cpu', enabled=False)\nfor step in range({steps}):\n"
         "    scaler.scale(llama_loss(model) * 30).backward()\n    scaler.step(optimizer)\n    optimizer.zero_grad()\n"
     )
-    done = fix(tmp_path, text=text, models=True)
+    done = fix(tmp_path, "--html", "out.html", text=text, models=True)
     assert done.returncode == status, done.stderr
     assert f"4 adapters in float16 do not learn ({verdict})" in done.stderr
     assert ("in float32 the adapters' weights move; " in done.stderr) is (status == 0)
@@ -134,7 +134,7 @@ def test_a_patch_that_puts_adapters_into_float32_fits_with_their_runs(tmp_path):
         "    loss = (model(x.half())",
         "    with torch.autocast('cpu', dtype=torch.float16):\n        out = model(x.half())\n    loss = (out",
     ).replace("    loss.backward()", "    scaler.scale(loss).backward()")
-    done = fix(tmp_path, text=text)
+    done = fix(tmp_path, "--html", "out.html", text=text)
     assert done.returncode == 0, done.stderr
     assert "+        p.data = p.data.to(torch.float32)" in done.stdout
     order = [

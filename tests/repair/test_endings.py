@@ -3,12 +3,14 @@ refused."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 import warm
 
 import dtypetrace
-from dtypetrace.autofix import Repair
+from dtypetrace.repair.clock import Clock, OutOfTime
 
 HEAD = "import sys\nimport torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
 NET = "net = nn.Linear(4, 2).bfloat16()\n"
@@ -53,11 +55,35 @@ def test_how_a_proven_program_ends_is_said(tmp_path, end, said):
 
 
 def test_the_time_is_known_after_the_first_run():
-    """A slow program gets fewer runs: each is worth less the longer it takes."""
-    repair = Repair(None)
-    assert repair.budget == ""
-    repair.seconds, repair.rounds = 31.0, 7
-    assert repair.budget == "run 1 took 31 s; one to 7 runs with patches follow: 31 s to 4 min"
+    """Without a budget, a slow program gets as long as four more runs take."""
+    assert Clock().planned == "" and Clock().left is None
+    slow = Clock(longest=31.0)
+    assert slow.planned == "run 1 took 31 s. The next runs take about as long each; they end after 5 min (--budget)"
+    assert slow.ends == 31.0 + 240.0 and Clock(longest=100.0).ends == 500.0
+    assert Clock(120.0, longest=31.0).planned.endswith("they end after 2 min (--budget)")
+
+
+def test_no_run_begins_that_the_time_is_too_short_for():
+    Clock(60.0, longest=10.0).start()
+    with pytest.raises(OutOfTime, match="used up"):
+        Clock(60.0, began=time.monotonic() - 55.0, longest=10.0).start()
+
+
+SLOW = """
+import time
+weights = torch.ones(4, 4, dtype=torch.bfloat16)
+if torch.zeros(2, 4, dtype=torch.bfloat16).dtype is torch.bfloat16:
+    print(torch.zeros(2, 4) @ weights)
+    time.sleep(float(open("seconds").read()))
+    open("seconds", "w").write("600")
+"""
+
+
+def test_a_run_ends_with_the_budget_and_what_is_known_by_then_is_shown(tmp_path):
+    (tmp_path / "seconds").write_text("0")
+    done = fix(tmp_path, SLOW, "--budget", "20s")
+    assert done.returncode == 1 and "the time for all runs is used up (20 s)" in done.stderr, done.stderr
+    assert "+    print(torch.zeros(2, 4, dtype=torch.bfloat16) @ weights)" in done.stdout
 
 
 @pytest.mark.parametrize(("text", "kind"), [(PACKED, "mat1 and mat2 shapes"), (NOT_DEFINITE, "Factorization".lower()), (OUT_OF_RANGE, "out of range")])  # fmt: skip

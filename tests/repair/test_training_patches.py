@@ -11,7 +11,7 @@ import warm
 
 from dtypetrace.records import Recording
 from dtypetrace.records.ledger import empty
-from dtypetrace.repair import training
+from dtypetrace.repair import mends
 from dtypetrace.repair.runs import Outcome
 from dtypetrace.repair.search import Repair
 
@@ -54,7 +54,7 @@ def test_fix_writes_the_float32_weights_once_a_run_has_proven_them(tmp_path):
     assert plainly(tmp_path).stdout == "moved 16\n"
 
 
-def test_a_refused_program_is_repaired_first_and_what_it_does_not_learn_is_named(tmp_path):
+def test_a_refused_program_is_repaired_first_and_then_what_it_does_not_learn(tmp_path):
     refused = PROGRAM.replace("torch.ones(4, 8)", "torch.ones(4, 8, dtype=torch.float64)").replace(
         'with torch.autocast("cpu", dtype=torch.bfloat16)', "if True"
     )
@@ -62,8 +62,8 @@ def test_a_refused_program_is_repaired_first_and_what_it_does_not_learn_is_named
     done = fix(tmp_path)
     assert done.returncode == 0, done.stderr
     changed = [line for line in done.stdout.splitlines() if line.startswith("+") and not line.startswith("+++")]
-    assert len(changed) == 1 and "torch.ones(4, 8, dtype=torch.bfloat16)" in changed[0], done.stdout
-    assert "DT304 is left: " in done.stderr, done.stderr
+    assert "torch.ones(4, 8, dtype=torch.bfloat16)" in changed[0], done.stdout
+    assert done.stdout.count("--- a/program.py") == 2 and "DT304: 2 bfloat16 weights" in done.stderr, done.stderr
 
 
 def test_fix_writes_a_loss_scaler_where_gradients_vanish_in_float16(tmp_path):
@@ -187,11 +187,10 @@ def test_fix_changes_settings_that_cannot_work_together(code, cast, scaler, comp
 def test_fix_tries_edits_for_what_run_reports_and_run_says_where_steps_are_too_few(
     severity, steps, counts, monkeypatch
 ):
-    plan = SimpleNamespace(kind="plan")
-    found = SimpleNamespace(code="DT304", severity=severity, fix=plan, culprit="weight")
-    monkeypatch.setattr(training.rules, "find", lambda recording: (found,))
+    found = SimpleNamespace(code="DT304", kind="lost-update", severity=severity, fix=None, culprit="weight")
+    monkeypatch.setattr(mends.rules, "find", lambda recording: (found,))
     recording = SimpleNamespace(updates=(SimpleNamespace(steps=steps),))
-    assert (training.not_learning(recording) is found) == counts
+    assert [t.finding for t in mends.troubles(recording)] == [found] * counts
 
 
 # ---------------------------------------------------------------- the proof, on made runs
@@ -209,6 +208,6 @@ def outcome(recording=None, *, error=None) -> Outcome:
     ],
 )
 def test_what_is_not_shown_is_not_proven(after, why):
-    mend = training._Mend(SimpleNamespace(code="DT304"), training.not_learning)
-    proof = training._proof(Repair(None), outcome(), after, mend)
+    finding = SimpleNamespace(code="DT304", kind="plan", fix=SimpleNamespace(kind="plan"))
+    proof = mends._proof(Repair(None), outcome(), after, mends.Trouble(finding, ()))
     assert not proof.proven and why in proof.why

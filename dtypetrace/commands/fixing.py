@@ -170,15 +170,13 @@ def _experiment(repair: Repair, healed: Outcome, last: Outcome, request: Request
 
     ``healed``: the first run. ``last``: that with the patches that are proven.
     """
-    learns, retraining = True, None
+    learns, retraining, page = True, None, request.html
     mended = proven and last is not healed and adapters_again.seen_to_learn(last.adapters)
-    if request.html is not None or not mended:
+    if page is not None or not mended:
         learns, retraining = attempt(
             "whether the adapters learn", lambda: _retrained(repair, healed, proven), (False, None)
         )
-    if request.html is None:
-        return learns or mended
-    written = attempt("the HTML report", lambda: _html(request.html, healed, retraining), False)
+    written = page is None or attempt("the HTML report", partial(_html, page, healed, retraining), False)
     return (learns or mended) and written
 
 

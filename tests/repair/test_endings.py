@@ -3,14 +3,19 @@ refused."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 import torch
 import warm
 
 import dtypetrace
+from dtypetrace.repair import children
 from dtypetrace.repair.clock import Clock, OutOfTime
+from dtypetrace.repair.warm import WarmInterpreter
 
 HEAD = "import sys\nimport torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
 NET = "net = nn.Linear(4, 2).bfloat16()\n"
@@ -69,21 +74,17 @@ def test_no_run_begins_that_the_time_is_too_short_for():
         Clock(60.0, began=time.monotonic() - 55.0, longest=10.0).start()
 
 
-SLOW = """
-import time
-weights = torch.ones(4, 4, dtype=torch.bfloat16)
-if torch.zeros(2, 4, dtype=torch.bfloat16).dtype is torch.bfloat16:
-    print(torch.zeros(2, 4) @ weights)
-    time.sleep(float(open("seconds").read()))
-    open("seconds", "w").write("600")
-"""
-
-
-def test_a_run_ends_with_the_budget_and_what_is_known_by_then_is_shown(tmp_path):
-    (tmp_path / "seconds").write_text("0")
-    done = fix(tmp_path, SLOW, "--budget", "20s")
-    assert done.returncode == 1 and "the time for all runs is used up (20 s)" in done.stderr, done.stderr
-    assert "+    print(torch.zeros(2, 4, dtype=torch.bfloat16) @ weights)" in done.stdout
+def test_a_run_that_takes_longer_than_the_time_that_is_left_is_ended():
+    """Both where it has an interpreter of its own and where it is a fork of a warm one."""
+    sleep = ["sleep", "600"]
+    with pytest.raises(subprocess.TimeoutExpired):
+        children.run(sleep, 0.1)
+    (_asked, ours), (answers, _given) = os.pipe(), os.pipe()
+    process = children.start(sleep)
+    warm_one = WarmInterpreter(process, os.fdopen(ours, "w"), os.fdopen(answers))
+    with pytest.raises(TimeoutError):
+        warm_one.run(Path("request"), shown=False, seconds=0.1)
+    assert process.poll() is not None and process not in children._running
 
 
 @pytest.mark.parametrize(("text", "kind"), [(PACKED, "mat1 and mat2 shapes"), (NOT_DEFINITE, "Factorization".lower()), (OUT_OF_RANGE, "out of range")])  # fmt: skip

@@ -23,7 +23,7 @@ from .terminal import seen_lines, width
 if TYPE_CHECKING:
     from .commands.arguments import Command
 
-COMMANDS = ("run", "fix", "plan", "show", "diff", "contract", "explain")
+COMMANDS = ("run", "fix", "plan", "show", "receipt", "diff", "contract", "explain")
 """In the order of the help. Each is a class in the module of ``commands`` with its name."""
 
 

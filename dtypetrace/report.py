@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .lora.verdict import Retraining
 
 __all__ = [
-    "FORMATS", "SCHEMA_FILE", "console", "lines", "notes_for", "operators_text", "summary", "text", "to_json",
-    "why_text", "write_atomically", "write_format", "write_html", "write_json",
+    "FORMATS", "SCHEMA_FILE", "console", "lines", "notes_for", "operators_text", "receipt_text", "summary", "text",
+    "to_json", "why_text", "write_atomically", "write_format", "write_html", "write_json",
 ]  # fmt: skip
 
 
@@ -36,6 +36,14 @@ def operators_text(recording: Recording) -> str:
     from .render import census
 
     return census.text(recording)
+
+
+def receipt_text(recording: Recording) -> str:
+    """What was asked for in dtypes beside what ran, as text."""
+    from .render import receipts
+    from .rules import receipt
+
+    return receipts.text(receipt.rows(recording))
 
 
 def _github(recording: Recording, findings: Sequence[Finding]) -> str:
@@ -62,13 +70,16 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
     Keys: ``schema``; ``meta`` (torch, python, ops, steps); ``not_seen``, sentences; ``findings``, each with the
     fields of ``records.Finding`` by the same names (a flow's step has ``from`` for ``source``; a place is spelled
     out, its columns counted from 1); ``operators``, each with the fields of ``render.census.OperatorRow``;
+    ``receipt``, each with the fields of ``records.ReceiptRow``;
     ``compiled``, each with the fields of ``render.listings.CompiledRow``; ``modules``, each with ``name`` and
     ``calls``; ``work`` and ``not_judged``, see ``render.coverage``."""
     from .render import census, coverage, listings
+    from .rules import receipt
 
     with collected() as failed:
         plain = [attempt(f"the JSON of {f.code}", partial(to_plain, f), None) for f in findings]
         operators = attempt("the operators", lambda: census.plain(recording), [])
+        kept: Any = attempt("the receipt", lambda: to_plain(receipt.rows(recording)), [])
         nothing: dict[str, Any] = {"work": {}, "not_judged": []}
         compiled: Any = attempt("the compiled code", lambda: to_plain(listings.compiled(recording)), [])
         covered = attempt("what was judged", lambda: coverage.plain(recording), nothing)
@@ -78,6 +89,7 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
         "not_seen": [*recording.not_seen, *failed],
         "findings": [f for f in plain if f is not None],
         "operators": operators,
+        "receipt": kept,
         "compiled": compiled,
         **covered,
         "modules": [{"name": name, "calls": calls} for name, calls in listings.module_calls(recording).items()],

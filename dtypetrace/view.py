@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .records import Chain, Finding, Inserted, Recording, Results
+from .records import Chain, Finding, Inserted, ReceiptRow, Recording, Results
 from .tables.dtypes import HALF, parse
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ class View(ABC):
     """The outputs of a trace. Subclasses provide ``results``, worked out once."""
 
     _FOR_USERS: tuple[str, ...] = (
-        "diff", "findings", "fixes", "operators", "precision_plan", "recording", "report", "save", "show", "slice",
-        "to_dataframe", "to_json", "to_networkx", "what_if", "why",
+        "diff", "findings", "fixes", "operators", "precision_plan", "receipt", "recording", "report", "save", "show",
+        "slice", "to_dataframe", "to_json", "to_networkx", "what_if", "why",
     )  # fmt: skip
     """What ``dir()`` and completion show; the other names are for dtypetrace itself."""
 
@@ -164,6 +164,16 @@ class View(ABC):
 
         return WhatIf(foresight.what_if(self.recording, changes, autocast))
 
+    def receipt(self) -> Receipt:
+        """For every part of the run that has a dtype, what was asked for beside what ran: weights, compute, gradients,
+        their reduction, the optimizer's state, checkpoints.
+
+        >>> t.receipt()    # doctest: +SKIP
+        """
+        from .rules import receipt
+
+        return Receipt(receipt.rows(self.recording))
+
     def slice(self, op: int, limit: int = 60) -> Slice:
         """What led to one op, given its number in ``to_dataframe()``: the ``limit`` nearest nodes, drawn in a notebook.
 
@@ -289,6 +299,31 @@ class Why:
         return notebook.flow_html(
             pictures.Pictures(self._recording).chains(self.chains), "How the dtypes came about", repr(self)
         )
+
+
+class Receipt:
+    """The answer of ``receipt``. Its repr is the table, ``rows`` are the data (``records.ReceiptRow``)."""
+
+    def __init__(self, rows: tuple[ReceiptRow, ...]) -> None:
+        self.rows = rows
+
+    def to_dataframe(self) -> Any:
+        """A ``pandas.DataFrame`` with one row for each part and dtype: part, what, dtype, count (tensors or calls),
+        bytes, share (of the part), asked (dtype), by (what asked), differs, file, line (where the dtype was decided).
+        """
+        from .render import frames
+
+        return frames.receipt(self.rows)
+
+    def __repr__(self) -> str:
+        from .render import receipts
+
+        return receipts.text(self.rows)
+
+    def _repr_html_(self) -> str:
+        from .render import notebook
+
+        return notebook.text_html(repr(self))
 
 
 class WhatIf:

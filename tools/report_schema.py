@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from dtypetrace.records import SCHEMA, Finding, FlowStep, NotJudged, Origin, Place
+from dtypetrace.records import SCHEMA, Finding, FlowStep, NotJudged, Origin, Place, ReceiptRow
 from dtypetrace.records.plain import shown_fields
 from dtypetrace.render.census import OperatorRow
 from dtypetrace.render.listings import CompiledRow
@@ -67,6 +67,11 @@ def schema() -> _Schema:
         "not_seen": {"type": "array", "items": {"type": "string"}, "description": "What limits this report."},
         "findings": {"type": "array", "items": made.of(Finding), "description": "The most serious one comes first."},
         "operators": {"type": "array", "items": made.of(OperatorRow), "description": "What ran in which dtype."},
+        "receipt": {
+            "type": "array",
+            "items": made.of(ReceiptRow),
+            "description": "What was asked for in dtypes beside what ran, part by part.",
+        },
         "work": {
             "type": "object",
             "description": "FLOP of matmuls and the like by dtype; numbers of weights by dtype; in words.",

@@ -91,7 +91,7 @@ def parameters_of(recorder: Recorder, root: nn.Module, names: Names) -> tuple[Pa
 def parameter_record(held: Held, event: int) -> Parameter:
     """A parameter or buffer as plain data; ``event`` decided its dtype."""
     p = held.tensor
-    return Parameter(held.name, dtype_name(p.dtype), p.numel(), event, p.requires_grad, held.beside)
+    return Parameter(held.name, dtype_name(p.dtype), p.numel(), event, p.requires_grad, held.beside, held.holder)
 
 
 def _called(recorder: Recorder) -> dict[int, Tensor]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import fused, measuring, private, refused_calls
+from . import declared, fused, measuring, private, refused_calls
 from .asleep import Counter, Lookout, named_arguments
 from .calls import tensors_returned
 from .compiled import calls as compiled_calls
@@ -82,6 +82,8 @@ class ModuleHooks:
                 called = place if self._called_directly(frame) else -1
                 root = above or recorder.modules.home(module, called, lambda: running(frame))
                 recorder.births.given(args, place)
+                if root.read is not root.ref:
+                    declared.take(recorder, root)
             if isinstance(module, fused.MODULES):
                 fused.begin()
             number = recorder.modules.number(module, root, thread.module)
@@ -228,6 +230,8 @@ class ModuleHooks:
     def _plan(self, optimizer: Any, place: int) -> None:
         """Records the precision plan of each model when an optimizer steps for the first time."""
         if self.recorder.updates.steps_of(optimizer) == 1:
+            for root in self.recorder.modules.roots:
+                declared.take(self.recorder, root)
             models = list(self.recorder.modules.live_roots())  # those that ran in a watched thread
             for model in models:
                 self.recorder.plans.append(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
-from ..records import Frame, Place
+from ..records import Declared, Frame, Parameter, Place
 from ..records.text import ProgramText
 from ..source import expressions
 from .parents import Parents, replaced_by, runs_method_of
@@ -64,6 +64,11 @@ class Root:
         self.numbers: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
         self.paths: dict[str, int] = {}
         self.holders: dict[int, int] = {}
+        self.read: object = None
+        """The reference whose module :mod:`declared` has read."""
+        self.held: tuple[tuple[int, Parameter], ...] = ()
+        """Its floating parameters and buffers as they were then, with the ids of the tensors."""
+        self.declared: tuple[Declared, ...] = ()
 
 
 class Modules:

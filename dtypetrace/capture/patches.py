@@ -59,6 +59,7 @@ class Patches:
             self._replace(torch, "compile", self._compile(torch.compile))
         self._undo.append(warning_places.install(self.recorder.places.own))
         self._undo.append(workers.install(self.recorder))
+        self.recorder.checkpoints.install(self.recorder, self._replace)
         self._watch_parameters()
         if private.SWAP:
             self._watch_swaps()
@@ -100,6 +101,7 @@ class Patches:
             elif not any(p._forces for p in _installed):
                 self._forces = True
                 self._undo.append(torch_private.force_eager(self._ran_eagerly))
+        self.recorder.checkpoints.watch_safetensors(self.recorder, self._replace)
         self.recorder.not_seen.update(dict.fromkeys(private.missing()))
 
     def _ran_eagerly(self) -> None:

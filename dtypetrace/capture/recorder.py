@@ -22,6 +22,7 @@ from . import measuring, private, refused_calls
 from .autograd_nodes import ACCUMULATES, Nodes
 from .births import LIFT_FRESH, LIKE, TO_COPY, Births, Made
 from .calls import autocast_of, decider, named_dtype, op_name, tensors_in
+from .checkpoints import Checkpoints
 from .compiled.ledger import Ledger
 from .marks import Mark, Origins
 from .module_names import Modules
@@ -103,6 +104,7 @@ class Recorder:
         self.checks: Reference | None = None
         """Spot checks: they become the reference with the first op to check, and cost nothing before and after."""
         self.plans: list[Plan] = []
+        self.checkpoints = Checkpoints()
         self.thread = get_ident()
         self.threads: dict[int, Thread] = {}
         self.nodes = Nodes()

@@ -14,10 +14,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..records import Compared, Event, Parameter, Place, Plan, Precision, Read, Recording, Unchanged, Update, Value
+from ..records import (
+    Compared,
+    Declared,
+    Event,
+    Parameter,
+    Place,
+    Plan,
+    Precision,
+    Read,
+    Recording,
+    StateTensors,
+    Unchanged,
+    Update,
+    Value,
+)
 from ..records.text import LIVE, ProgramText
 from ..source import expressions
-from . import private
+from . import declared, private
 from .calls import dtype_name
 from .compiled.recording import Reading
 from .holders import parameter_record
@@ -94,6 +108,12 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
             step_ends=tuple(recorder.stepping.ends_at),
             regions=regions,
             optimizers=tuple(recorder.stepping.made.values()),
+            declared=tuple(
+                replace(d, module=".".join(filter(None, (prefixes[root], d.module)))) if root is not None else d
+                for root, d in live.declared
+            ),
+            state=live.state,
+            transfers=tuple(recorder.checkpoints.transfers.values()),
         )
 
     return recording
@@ -113,6 +133,8 @@ class _Live:
     precisions: tuple[Precision, ...] = ()
     compared: tuple[Compared, ...] = ()
     checked: tuple[Precision, ...] = ()
+    declared: tuple[tuple[Root | None, Declared], ...] = ()
+    state: tuple[StateTensors, ...] = ()
 
 
 def _live(recorder: Recorder, facts: dict[str, Any]) -> _Live:
@@ -130,7 +152,15 @@ def _live(recorder: Recorder, facts: dict[str, Any]) -> _Live:
         precisions,
         compared + compared_too,
         checked,
+        tuple(_declared(recorder)),
+        recorder.updates.state(),
     )
+
+
+def _declared(recorder: Recorder) -> Iterator[tuple[Root | None, Declared]]:
+    for root in recorder.modules.roots:
+        yield from ((root, one) for one in root.declared)
+    yield from ((None, one) for one in declared.launchers())
 
 
 def _unchanged(recorder: Recorder, module: Callable[[int], str]) -> Iterator[Unchanged]:
@@ -182,14 +212,17 @@ def _loaded(places: Sequence[Place], text: ProgramText, event: Event) -> Event:
 
 
 def _parameters(recorder: Recorder) -> tuple[tuple[Root, Parameter], ...]:
-    """The floating parameters and buffers of every model that was called and is still alive, as they were when the
-    program last computed with them."""
+    """The floating parameters and buffers of every model that was called, as they were when the program last computed
+    with them; of one that is gone, as they were when it first ran or an optimizer first stepped."""
     found: dict[int, tuple[Root, Parameter]] = {}
     last = LastUse(recorder)
     with private.DisableTorchFunction():
         for root in recorder.modules.roots:
             module = root.ref()
-            for held in recorder.modules.tensors(module) if module is not None else ():
+            if module is None:  # a function made it and has ended
+                found.update({number: (root, held) for number, held in root.held if number not in found})
+                continue
+            for held in recorder.modules.tensors(module):
                 tensor = held.tensor
                 if (
                     tensor.dtype.is_floating_point

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..records import State, Update
+from ..records import State, StateTensors, Update
 from ..tables.dtypes import DTYPES
 from . import private
 from .calls import dtype_name, readable, shape_of
@@ -122,6 +122,10 @@ class Updates:
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
             return tuple(update for watched in self._optimizers for update in watched.read())
 
+    def state(self) -> tuple[StateTensors, ...]:
+        """What the optimizers keep for their parameters, as it was when it was last looked at."""
+        return tuple(one for watched in self._optimizers for one in watched.held)
+
 
 class _Optimizer:
     """One optimizer."""
@@ -142,6 +146,7 @@ class _Optimizer:
         self.unnamed: list[_Tracked] = []
         self.entries: dict[str, State] = {}
         """What the state of the first parameter that has one consists of, by name."""
+        self.held: tuple[StateTensors, ...] = ()
 
     def rest(self) -> None:
         self.measuring = False
@@ -239,8 +244,27 @@ class _Optimizer:
                 tracked.written = True
         self.entries = self.entries or self._entries(optimizer)
         state = self.steps <= _STATE_FIRST or self.steps % _STATE_EACH == 0
+        if state:
+            self._look_at_dtypes(optimizer)
         for samples in self.samples:
             samples.ends(optimizer, state)
+
+    def _look_at_dtypes(self, optimizer: Any) -> None:
+        """Counts the tensors and numbers of the state by name and dtype."""
+        states = getattr(optimizer, "state", None)
+        found: dict[tuple[str, torch.dtype, torch.dtype], tuple[int, int, Tensor]] = {}
+        for parameter, entries in states.items() if isinstance(states, dict) else ():
+            for name, value in entries.items() if isinstance(entries, dict) else ():
+                if isinstance(value, Tensor) and isinstance(parameter, Tensor):
+                    key = str(name), value.dtype, parameter.dtype
+                    tensors, size, first = found.get(key, (0, 0, value))
+                    found[key] = tensors + 1, size + value.numel(), first
+        self.held = tuple(
+            StateTensors(
+                self.kind, self.place, name, dtype_name(dtype), dtype_name(of), tensors, size, self.facts.event_of(one)
+            )
+            for (name, dtype, of), (tensors, size, one) in found.items()
+        )
 
     def _entries(self, optimizer: Any) -> dict[str, State]:
         states = getattr(optimizer, "state", None)

@@ -39,6 +39,7 @@ class Outputs:
     files: Sequence[Output] = ()
     quiet: bool = False
     operators: bool = False
+    receipt: bool = False
     verbose: bool = False
     """Whether notes are printed that ask for no change."""
     form: str = "text"
@@ -121,6 +122,7 @@ class RunCommand:
         add("--html", type=Path, metavar="F", help="write the report as one HTML file that needs no network")
         add("--json", type=Path, metavar="F", help="write the findings as JSON")
         add("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
+        add("--receipt", action="store_true", help="print what was asked for in dtypes beside what ran, part by part")
         arguments.add_verbose(write)
         arguments.add_quiet(write, "print no report, only dtypetrace's own error messages; files are still written")
         ending = parser.add_argument_group("when to stop, and with which status")
@@ -172,6 +174,7 @@ class RunCommand:
             _files(options),
             quiet=options.quiet,
             operators=options.operators,
+            receipt=options.receipt,
             verbose=options.verbose,
             form=options.format if options.output is None else "text",
             job=job,
@@ -446,6 +449,8 @@ class ScriptWatch:
                 say(to.stream, report.FORMATS[to.form](trace.recording, trace.findings))
             if to.operators:
                 say(to.stream, f"\n{report.operators_text(trace.recording)}")
+            if to.receipt:
+                say(to.stream, f"\n{report.receipt_text(trace.recording)}")
         except Exception as failure:
             if not isinstance(failure, BrokenPipeError) and not to.stream.closed:  # else nobody reads it
                 say(to.stream, _OWN_FAULT + traceback.format_exc())

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from ..records import Input, Op, Recording
+from ..rules import patterns
 from ..tables.dtypes import FLOATING
 from ..tables.operators import is_cast, is_move
-from . import patterns
 
 Pair = tuple[Recording, Recording]
 Key = tuple[str, str]

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from .. import graph
 from ..errors import ContractError
 from ..records import Frame, Op, Origin, Recording
+from ..rules import patterns
 from ..tables.dtypes import FLOATING
 from ..tables.operators import is_cast, is_move
-from . import patterns
 
 FORMAT = 1
 _HEAD = f"# dtypetrace contract {FORMAT}: the dtypes of each module. Compare a run with it: dtypetrace contract check"
 RUN = "(run)"
 """The section for what is set for the whole run."""
-ROOT = "(model)"
+ROOT = patterns.ROOT
 """The section of the outermost module."""
 KEYS = ("parameters", "inputs", "computes", "outputs", "gradients", "state", "autocast")
 """The facts of a module, in the order of their lines."""

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from .. import graph
 from ..records import Finding, Input, Origin, Place, Recording
+from ..rules import patterns
 from ..rules.compiled_flow import Flow, Line
 from ..tables.dtypes import FLOATING
 from ..tables.operators import name_of
-from . import alignment, patterns
+from . import alignment
 from .alignment import Block, Pair
 
 

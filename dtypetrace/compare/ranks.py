@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from .. import graph
 from ..records import Finding, Op, Operand, Place, Recording, Results, Sources
-from . import patterns
+from ..rules import patterns
 
 _MOST_NAMED = 4
 _Key = tuple[object, ...]

@@ -58,6 +58,7 @@ class FirstSteps:
         self._done = 0
         self._reported: list[tuple[str, Place]] | None = None
         """What the report of the first steps found."""
+        self._has_receipt = False
         self._rank = 0
         self._folder: Path | None = None
         self._log: Log | None = None
@@ -87,7 +88,7 @@ class FirstSteps:
         if self.watching:
             return
         self._rank, self._folder, self._log = rank, Path(folder) if folder else None, log
-        self._done, self._reported = 0, None
+        self._done, self._reported, self._has_receipt = 0, None, False
         self._ours(lambda: self._begin(model, optimizer, scaler, autocast_dtype))
         self._judge(self.plan)
 
@@ -145,6 +146,9 @@ class FirstSteps:
     def _report(self, trace: Trace, whole: bool) -> None:
         """Prints, writes and logs. ``whole``: False where the last report found the same, so that one line says all."""
         self._say(repr(trace) if whole else report.summary(trace.recording, trace.findings))
+        if not self._has_receipt:
+            self._has_receipt = True
+            self._say(repr(trace.receipt()))
         if self._log is not None:
             counts = {level: sum(f.severity == level for f in trace.findings) for level in SEVERITIES[::-1]}
             self._log({f"dtypetrace/{level}s": float(count) for level, count in counts.items()})

@@ -47,6 +47,10 @@ from .measurements import Update as Update
 from .measurements import Value as Value
 from .places import Frame as Frame
 from .places import Place as Place
+from .receipts import Declared as Declared
+from .receipts import ReceiptRow as ReceiptRow
+from .receipts import StateTensors as StateTensors
+from .receipts import Transfer as Transfer
 from .text import NO_TEXT, ProgramText
 
 SCHEMA = 1
@@ -300,6 +304,10 @@ class Recording:
     regions: tuple[Region, ...] = ()
     """What compiled code did with dtypes: the ledger."""
     optimizers: tuple[Optimizer, ...] = ()
+    declared: tuple[Declared, ...] = ()
+    """What classes, configurations and launchers say about dtypes."""
+    state: tuple[StateTensors, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
     text: ProgramText = field(default=NO_TEXT, compare=False, repr=False, metadata={"saved": False})
     """The program's whole text while the recording is still to be judged; views do not have it."""
 

@@ -18,6 +18,8 @@ class Parameter:
     """Whether it requires a gradient."""
     beside: bool = False
     """Whether its module runs inside the model and is none of its submodules: a cast of the model does not reach it."""
+    holder: str = "parameter"
+    """``parameter`` or ``buffer``."""
 
 
 @dataclass(frozen=True, slots=True)

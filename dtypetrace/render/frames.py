@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from ..records import PHASES, SEVERITIES, Finding, Place, Recording
+from .. import graph
+from ..records import PHASES, SEVERITIES, Finding, Place, ReceiptRow, Recording
 from ..tables.dtypes import bytes_of
 from . import listings
 
@@ -58,6 +59,20 @@ def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") ->
         kind = "int64" if index == "number" else "str"
         made.index = pd.Index([getattr(row, index) for row in rows], name=index, dtype=kind)
     return made
+
+
+def receipt(rows: Sequence[ReceiptRow]) -> Any:
+    """The frame of a receipt; ``view.Receipt.to_dataframe`` lists its columns."""
+    import pandas as pd
+
+    def place(row: ReceiptRow) -> Place:
+        return row.cause.place if row.cause is not None else graph.NOWHERE
+
+    columns: dict[str, _Column] = {
+        **_own("str", "part what dtype"), **_own("integer", "count bytes"), **_own("float", "share"),
+        **_own("str", "asked by"), **_own("bool", "differs"), **_line(place),
+    }  # fmt: skip
+    return pd.DataFrame({name: _typed([get(row) for row in rows], kind) for name, (kind, get) in columns.items()})
 
 
 _Column = tuple[str, Callable[[Any], Any]]

@@ -12,8 +12,9 @@ from .. import graph
 from ..lora.verdict import Retraining
 from ..parts import attempt, collected
 from ..records import Finding, Place, Recording
+from ..rules import receipt
 from ..tables.english import quoted
-from . import action, coverage, curves, html_text, listings, module_tree, page_tables, timeline, wording
+from . import action, coverage, curves, html_text, listings, module_tree, page_tables, receipts, timeline, wording
 from . import retraining as views
 from .cards import Card, card
 from .pictures import Pictures
@@ -37,6 +38,8 @@ class Page:
     """Where an exception ended the run; empty where none did."""
     not_seen: list[str] = field(default_factory=list)
     cards: list[Card] = field(default_factory=list)
+    receipt: list[receipts.Line] = field(default_factory=list)
+    receipt_titles: tuple[str, ...] = receipts.TITLES
     modules: list[module_tree.Module] = field(default_factory=list)
     module_lines: int = 0
     module_most: dict[str, int] = field(default_factory=dict)
@@ -88,6 +91,7 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
             card(recording, f, anchor, pictures, source=source, brief=number >= _DRAWN, linked=True)
             for number, (anchor, f) in enumerate(zip(anchors, findings))
         ],
+        receipt=attempt("the receipt", lambda: list(receipts.lines(receipt.rows(recording))), []),
         modules=modules,
         module_lines=sum(1 + module_tree.size(m) for m in modules),
         module_most=module_tree.most(modules),

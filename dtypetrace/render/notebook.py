@@ -115,6 +115,11 @@ def flow_html(graph: Any, title: str, words: str) -> str:
     )
 
 
+def text_html(words: str) -> str:
+    """A table of text."""
+    return html_text.clean(f"<pre>{escape(words)}</pre>")
+
+
 def _fragment(drawing: str = "", words: str = "", **shown: Any) -> str:
     template = html_text.template("notebook.html.j2")
     return html_text.clean(

@@ -16,7 +16,7 @@ import warm
 from recordings import RecordingBuilder
 
 from dtypetrace import saved
-from dtypetrace.compare import patterns
+from dtypetrace.rules import patterns
 from dtypetrace.compare.differences import DtypeDifference, Replaced, compare
 from dtypetrace.records import Parameter
 from dtypetrace.render import differences

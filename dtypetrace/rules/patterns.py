@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from ..records import Recording
 
+ROOT = "(model)"
+"""Stands for the outermost module."""
+
 
 def collapsed(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Patterns with the names that each stands for. A number becomes ``*`` only where the names differ in it.

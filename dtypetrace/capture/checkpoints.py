@@ -1,0 +1,178 @@
+"""What a program writes to checkpoints and takes from them: the tensors' dtypes on both sides, once for each call.
+
+The functions that are replaced are those that ``torch.save``, ``torch.load`` and safetensors' writers look up when they
+are called, so it does not matter how a program imported those.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import wraps
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..records import Transfer
+from . import private, threads
+from .calls import dtype_name
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+_WRITERS = ("_save", "_legacy_save")
+_READERS = ("_load", "_legacy_load")
+_SAFE_WRITERS = ("_evaluate_tensors_for_save", "_flatten")
+"""The first one that safetensors' version has."""
+_DEEPEST = 8
+_MOST_TENSORS, _MOST_NAMES = 20_000, 64
+_OPTIMIZER_KEYS = frozenset({"state", "param_groups"})
+"""What ``Optimizer.state_dict`` has."""
+_Replace = Callable[[Any, str, Any], None]
+
+
+class Checkpoints:
+    """What one recorder has seen of them; the last call of a line counts."""
+
+    def __init__(self) -> None:
+        self.transfers: dict[tuple[str, str, str, str, int], Transfer] = {}
+        self._safe = False
+
+    def install(self, recorder: Recorder, replace: _Replace) -> None:
+        """Watches torch's own functions."""
+        self._safe = False
+        for name in (*_WRITERS, *_READERS):
+            original = getattr(torch.serialization, name, None)
+            if original is not None:
+                make = self._writer if name in _WRITERS else self._reader
+                replace(torch.serialization, name, make(recorder, original))
+        kind = torch.optim.Optimizer
+        replace(kind, "load_state_dict", self._taken_over(recorder, kind.__dict__["load_state_dict"]))
+
+    def watch_safetensors(self, recorder: Recorder, replace: _Replace) -> None:
+        """Watches safetensors once the program has imported it."""
+        module = None if self._safe else sys.modules.get("safetensors.torch")
+        name = next((n for n in _SAFE_WRITERS if callable(getattr(module, n, None))), None)
+        if module is not None and name is not None:
+            self._safe = True
+            replace(module, name, self._writer(recorder, getattr(module, name)))
+
+    def _writer(self, recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def write(given: Any, *args: Any, **kwargs: Any) -> Any:
+            self._note(recorder, "written", given, sys._getframe(1))
+            return original(given, *args, **kwargs)
+
+        return write
+
+    def _reader(self, recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def read(*args: Any, **kwargs: Any) -> Any:
+            found = original(*args, **kwargs)
+            self._note(recorder, "read", found, sys._getframe(1))
+            return found
+
+        return read
+
+    def _note(self, recorder: Recorder, kind: str, given: Any, frame: FrameType) -> None:
+        if recorder.broken or not threads.watched_by(recorder):
+            return
+        try:
+            with private.DisableTorchFunction(), private.DisableTorchDispatch():
+                place = recorder.place(recorder.thread_state(), frame)
+                found = list(_tensors(given))
+                resumes = any(in_state for *_, in_state in found)
+                sums: dict[tuple[str, torch.dtype, torch.dtype], _Sum] = {}
+                for path, tensor, in_state in found:
+                    name = path.rpartition(".")[2] if in_state else path
+                    group = path.partition(".")[0] if not in_state else f"optimizer {name}"
+                    sums.setdefault((group, tensor.dtype, tensor.dtype), _Sum()).add(tensor, name)
+                self._keep(kind, place, sums, resumes)
+        except Exception:
+            recorder.fail("a checkpoint")
+
+    def _taken_over(self, recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+        """``Optimizer.load_state_dict`` casts the state to the dtype of the parameters."""
+
+        @wraps(original)
+        def load_state_dict(optimizer: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            loaded = original(optimizer, state_dict, *args, **kwargs)
+            self._note_state(recorder, optimizer, state_dict, sys._getframe(1))
+            return loaded
+
+        return load_state_dict
+
+    def _note_state(self, recorder: Recorder, optimizer: Any, given: Any, frame: FrameType) -> None:
+        if recorder.broken or not threads.watched_by(recorder):
+            return
+        try:
+            before = _entries(given.get("state") if isinstance(given, dict) else None)
+            place = recorder.place(recorder.thread_state(), frame)
+            sums: dict[tuple[str, torch.dtype, torch.dtype], _Sum] = {}
+            for now, old in zip(_entries(optimizer.state), before):
+                for name in now.keys() & old.keys():
+                    key = name, old[name].dtype, now[name].dtype
+                    sums.setdefault(key, _Sum()).add(now[name], name)
+            self._keep("state loaded", place, sums, True, type(optimizer).__name__)
+        except Exception:
+            recorder.fail("an optimizer's state")
+
+    def _keep(
+        self,
+        kind: str,
+        place: int,
+        sums: dict[tuple[str, torch.dtype, torch.dtype], _Sum],
+        resumes: bool,
+        optimizer: str = "",
+    ) -> None:
+        """Replaces what an earlier call of this line left."""
+        for key in [key for key in self.transfers if key[0] == kind and key[-1] == place]:
+            del self.transfers[key]
+        for (group, source, dtype), one in sums.items():
+            names = tuple(one.names)
+            key = kind, group, dtype_name(source), dtype_name(dtype), place
+            self.transfers[key] = Transfer(*key[:4], one.tensors, one.size, place, names, resumes, optimizer)
+
+
+class _Sum:
+    """What tensors of one group and dtype add up to."""
+
+    def __init__(self) -> None:
+        self.tensors = self.size = 0
+        self.names: dict[str, None] = {}
+
+    def add(self, tensor: torch.Tensor, name: str) -> None:
+        self.tensors += 1
+        self.size += tensor.numel()
+        if len(self.names) < _MOST_NAMES:
+            self.names[".".join("*" if part.isdecimal() else part for part in name.split("."))] = None
+
+
+def _entries(state: Any) -> list[dict[str, torch.Tensor]]:
+    """The tensors in an optimizer's state, by name, for each parameter in order."""
+    entries = state.values() if isinstance(state, dict) else ()
+    return [
+        {str(k): v for k, v in entry.items() if isinstance(v, torch.Tensor) and v.dtype.is_floating_point}
+        for entry in entries
+        if isinstance(entry, dict)
+    ]
+
+
+def _tensors(given: Any) -> Iterator[tuple[str, torch.Tensor, bool]]:
+    """The floating tensors in what is written or read: their paths, and whether they are an optimizer's state."""
+    waiting: list[tuple[str, Any, int, bool]] = [("", given, 0, False)]
+    left = _MOST_TENSORS
+    while waiting and left:
+        path, value, depth, in_state = waiting.pop()
+        if isinstance(value, torch.Tensor):
+            if value.dtype.is_floating_point:
+                left -= 1
+                yield path, value, in_state
+        elif isinstance(value, torch.nn.Module):
+            held = (*value.named_parameters(), *value.named_buffers())
+            waiting += [(f"{path}.{n}".lstrip("."), t, depth, in_state) for n, t in held]
+        elif depth < _DEEPEST and isinstance(value, (dict, list, tuple)):
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            inside = in_state or isinstance(value, dict) and value.keys() >= _OPTIMIZER_KEYS
+            waiting += [(f"{path}.{n}".lstrip("."), one, depth + 1, inside) for n, one in pairs]

@@ -1,0 +1,275 @@
+"""The receipt of a run: for every part that has a dtype, what was asked for beside what ran, worked out from a
+recording alone. The table, the JSON, the contract and the findings about it are views of these rows."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from typing import Any
+
+from .. import graph
+from ..records import FORWARD, Declared, Op, Origin, Parameter, ReceiptRow, Recording
+from ..tables.dtypes import FLOATING, bytes_of
+from ..tables.operators import flops, is_cast, is_move, name_of, result_bytes, tagged
+from . import patterns
+
+_MOST_PATTERNS = 4
+COLLECTIVES = "c10d."
+"""The library of the operators that send tensors between ranks."""
+_REDUCES = ("reduce", "chunk_cat")
+
+
+def rows(recording: Recording) -> tuple[ReceiptRow, ...]:
+    """The receipt, part by part in the order of a step."""
+    parts: tuple[Callable[[Recording], Iterable[ReceiptRow]], ...] = (
+        _parameters, _compute, _saved, _gradients, _reduction, _state, _scaler, _checkpoints,
+    )  # fmt: skip
+    return tuple(row for part in parts for row in part(recording))
+
+
+@dataclass
+class _Sum:
+    """What the rows of one key add up to."""
+
+    count: int = 0
+    bytes: int = 0
+    work: int = 0
+    names: dict[str, None] = field(default_factory=dict)
+    causes: dict[Any, int] = field(default_factory=dict)
+    """How many bytes each cause decided, in the order in which they were met."""
+
+    def add(self, count: int, size: int, cause: Any = None, name: str = "", work: int = 0) -> None:
+        self.count, self.bytes, self.work = self.count + count, self.bytes + size, self.work + work
+        self.names |= {name: None} if name else {}
+        self.causes[cause] = self.causes.get(cause, 0) + size
+
+    @property
+    def cause(self) -> Any:
+        """The one that decided most."""
+        return max(self.causes, key=self.causes.__getitem__, default=None)
+
+
+_Key = tuple[str, str, str, str, str]
+"""Part, what, dtype, what was asked for, and by whom."""
+
+
+def _rows(
+    sums: dict[_Key, _Sum], cause: Callable[[Any], Origin | None], measure: Callable[[_Sum], int] = lambda s: s.bytes
+) -> Iterator[ReceiptRow]:
+    """A row for each key; ``measure``: of what the shares are."""
+    wholes: dict[tuple[str, str], int] = defaultdict(int)
+    for (part, what, *_), one in sums.items():
+        wholes[part, what] += measure(one)
+    for (part, what, dtype, asked, by), one in sums.items():
+        whole = wholes[part, what]
+        shown = what or ("all" if sum(key[0] == part for key in sums) == 1 else _named(one.names))
+        share = measure(one) / whole if whole else 0.0
+        yield ReceiptRow(part, shown, dtype, one.count, one.bytes, share, asked, by, cause(one.cause))
+
+
+def _named(names: Iterable[str]) -> str:
+    """A few patterns of names."""
+    found = list(patterns.collapsed(names))
+    more = f" and {len(found) - _MOST_PATTERNS} more" if len(found) > _MOST_PATTERNS else ""
+    return ", ".join(found[:_MOST_PATTERNS]) + more
+
+
+def born(recording: Recording, event: int | None) -> Origin | None:
+    """The event that decided a dtype; None where it was not seen."""
+    return graph.origin(recording, event) if event is not None and event >= 0 else None
+
+
+def ran(recording: Recording, number: int | None) -> Origin | None:
+    """An op as what decided a dtype."""
+    if number is None or number < 0:
+        return None
+    op = recording.ops[number]
+    return Origin("op", None, op.op, graph.place_of(recording, op.place))
+
+
+# ---------------------------------------------------------------- what is held
+
+
+def asked_of(recording: Recording, p: Parameter) -> Declared | None:
+    """What was declared for a parameter or buffer: by its name, else for the whole model."""
+    mine = [d for d in recording.declared if d.part == "parameters" and _about(d, p.name)]
+    named = (d for d in mine if d.names and (not d.instead_of or p.dtype in d.instead_of))
+    return next(named, next((d for d in mine if not d.names), None))
+
+
+def _about(declared: Declared, name: str) -> bool:
+    """Whether a declaration is about a parameter: a library looks for its names between the dots."""
+    if declared.module and not f"{name}.".startswith(f"{declared.module}."):
+        return False
+    below = name[len(declared.module) :] if declared.module else name
+    return not declared.names or any(re.search(rf"(^|\.){re.escape(n)}($|\.)", below) for n in declared.names)
+
+
+def _parameters(recording: Recording) -> Iterator[ReceiptRow]:
+    root = patterns.root(recording)
+    trains = any(p.trained for p in recording.parameters) and bool(recording.updates)
+    sums: dict[_Key, _Sum] = defaultdict(_Sum)
+    for p in recording.parameters:
+        part = "buffers" if p.holder == "buffer" else "frozen parameters" if trains and not p.trained else "parameters"
+        asked = asked_of(recording, p)
+        key = part, "", p.dtype, asked.dtype if asked else "", asked.by if asked else ""
+        module = patterns.below(p.name.rpartition(".")[0], root) or patterns.ROOT
+        sums[key].add(1, p.size * bytes_of(p.dtype), p.event, module)
+    order = ("parameters", "frozen parameters", "buffers")
+    yield from sorted(_rows(sums, partial(born, recording)), key=lambda r: (order.index(r.part), -r.bytes))
+
+
+def _gradients(recording: Recording) -> Iterator[ReceiptRow]:
+    root = patterns.root(recording)
+    sums: dict[_Key, _Sum] = defaultdict(_Sum)
+    for u in {u.name: u for u in recording.updates}.values():
+        if u.gradient_dtype:
+            key = "gradients", "", u.gradient_dtype, u.dtype, "the weights"
+            module = patterns.below(u.name.rpartition(".")[0], root) or patterns.ROOT
+            sums[key].add(1, prod(u.shape) * bytes_of(u.gradient_dtype), u.gradient_event, module)
+    yield from _rows(sums, partial(born, recording))
+
+
+def _state(recording: Recording) -> Iterator[ReceiptRow]:
+    """An optimizer that was made anew keeps rows of its own; what was loaded into it was asked for by the file."""
+    loaded = {(t.optimizer, t.group, t.dtype): t for t in recording.transfers if t.kind == "state loaded"}
+    sums: dict[_Key, _Sum] = defaultdict(_Sum)
+    for s in recording.state:
+        source = loaded.get((s.optimizer, s.name, s.dtype))
+        by = f"the state loaded{_at(recording, source.place)}" if source is not None else ""
+        key = "optimizer state", f"{s.optimizer} {s.name}", s.dtype, source.source if source is not None else "", by
+        cause = born(recording, s.event) if source is None else _load(recording, source.place)
+        sums[key].add(s.tensors, s.size * bytes_of(s.dtype), cause)
+    yield from _rows(sums, lambda cause: cause)
+
+
+def _load(recording: Recording, place: int) -> Origin:
+    return Origin("load", None, "load_state_dict", graph.place_of(recording, place))
+
+
+def _at(recording: Recording, place: int) -> str:
+    frame = graph.place_of(recording, place).user_frame
+    return f" in line {frame.line}" if frame is not None else ""
+
+
+# ---------------------------------------------------------------- what ran
+
+
+def _class_of(op: Op, head: int, number: int) -> str:
+    """The class of operators that an op is shown in; empty for others."""
+    name = name_of(op)
+    if flops(op):
+        return "head" if number == head else "matmuls"
+    if "loss" in op.op or "cross_entropy" in op.op:
+        return "loss" if not is_cast(op) and not is_move(op) else ""
+    if tagged(name, "softmax", "log_softmax"):
+        return "softmax"
+    return "norms" if "norm" in op.op and not (is_cast(op) or is_move(op)) else ""
+
+
+def _head(recording: Recording) -> int:
+    """The last product with weights in forward of a module; -1 where a program has fewer than two modules with them."""
+    found = [n for n, op in enumerate(recording.ops) if op.module and op.phase == "forward" and flops(op)]
+    last = found[-1] if found else -1
+    return last if len({recording.ops[n].module for n in found}) > 1 else -1
+
+
+def _compute(recording: Recording) -> Iterator[ReceiptRow]:
+    whole = next((d for d in recording.declared if d.part == "compute"), None)
+    policy = next((s for plan in recording.plans for s in plan.shared if s.computes), None)
+    sums: dict[_Key, _Sum] = defaultdict(_Sum)
+    head = _head(recording)
+    for number, op in enumerate(recording.ops):
+        what = _class_of(op, head, number) if op.phase in FORWARD and op.outputs else ""
+        dtype = op.outputs[0] if op.outputs else ""
+        if not what or dtype not in FLOATING:
+            continue
+        asked, by = "", ""
+        if what in ("matmuls", "head"):
+            if op.autocast:
+                asked, by = op.autocast.partition(":")[2], "autocast"
+            elif policy is not None:
+                asked, by = policy.computes, policy.by
+            elif whole is not None:
+                asked, by = whole.dtype, whole.by
+        sums["compute", what, dtype, asked, by].add(
+            op.count, result_bytes(op) * op.count, number, op.module, flops(op) * op.count
+        )
+    order = ("matmuls", "norms", "softmax", "head", "loss")
+    found = _rows(sums, partial(ran, recording), lambda s: s.work or s.bytes)
+    yield from sorted(found, key=lambda r: (order.index(r.what), -r.bytes))
+
+
+def _saved(recording: Recording) -> Iterator[ReceiptRow]:
+    """What backward reads of what forward made: bytes of a step, by the shapes of first calls."""
+    steps = max(1, int(recording.meta.get("steps", 0)))
+    ops, seen = recording.ops, set[int]()
+    sums: dict[_Key, _Sum] = defaultdict(_Sum)
+    for op in ops:
+        for i in op.inputs if op.phase == "backward" else ():
+            made = graph.unmoved(ops, i.producer) if i.producer >= 0 and i.holder is None else -1
+            if made >= 0 and made not in seen and ops[made].phase in FORWARD and ops[made].outputs:
+                seen.add(made)
+                if (dtype := ops[made].outputs[0]) in FLOATING and dtype == i.dtype:
+                    calls = max(1, ops[made].count // steps)
+                    sums["saved for backward", "activations", dtype, "", ""].add(
+                        calls, result_bytes(ops[made]) * calls, made
+                    )
+    yield from _rows(sums, partial(ran, recording))
+
+
+def _reduction(recording: Recording) -> Iterator[ReceiptRow]:
+    """Gradients between ranks, and weights gathered from them."""
+    policy = next((s for plan in recording.plans for s in plan.shared if s.reduces or s.computes), None)
+    sums: dict[_Key, _Sum] = defaultdict(_Sum)
+    for number, op in enumerate(recording.ops):
+        dtype = next((i.dtype for i in op.inputs if i.dtype in FLOATING), "")
+        if not op.aten.startswith(COLLECTIVES) or not dtype:
+            continue
+        reduces = op.phase == "backward" and any(word in op.aten for word in _REDUCES)
+        gathers = "gather" in op.aten and policy is not None
+        if reduces or gathers:
+            what = "gradients" if reduces else "weights gathered"
+            asked = (policy.reduces if reduces else policy.computes) if policy is not None else ""
+            by = policy.by if policy is not None and asked else ""
+            size = prod(op.inputs[0].shape) * bytes_of(dtype) * op.count
+            sums["reduction", what, dtype, asked, by].add(op.count, size, number)
+    yield from _rows(sums, partial(ran, recording))
+
+
+def _scaler(recording: Recording) -> Iterator[ReceiptRow]:
+    if recording.updates or recording.plans:
+        check = graph.scaler_check(recording)
+        cause = Origin("op", None, check.op, graph.place_of(recording, check.place)) if check is not None else None
+        yield ReceiptRow("loss scaler", "", "on" if graph.has_scaler(recording) else "off", 1, 0, 1.0, cause=cause)
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def _checkpoints(recording: Recording) -> Iterator[ReceiptRow]:
+    for t in recording.transfers:
+        if t.kind != "state loaded":
+            trains = trained_as(recording, t.names)
+            cause = Origin("op", None, t.kind, graph.place_of(recording, t.place))
+            size = t.size * bytes_of(t.source)
+            by = "the weights that train" if trains else ""
+            yield ReceiptRow(f"checkpoint {t.kind}", t.group, t.source, t.tensors, size, 1.0, trains, by, cause)
+
+
+def trained_as(recording: Recording, names: Iterable[str]) -> str:
+    """The dtype of the trained parameters that have some of these names in a checkpoint; empty where none has."""
+    trained = {patterns.starred(p.name): p.dtype for p in recording.parameters if p.trained and p.holder == "parameter"}
+    root = patterns.root(recording)
+    below = {patterns.below(name, root): dtype for name, dtype in trained.items()}
+    for name in names:
+        parts = name.split(".")
+        for start in range(len(parts)):
+            dtype = below.get(".".join(parts[start:])) if start < len(parts) - 1 or len(parts) == 1 else None
+            if dtype is not None:
+                return dtype
+    return ""

@@ -1,0 +1,123 @@
+"""The receipt: what was asked for in dtypes beside what ran, for every part of a run that has one."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from torch import nn
+
+import dtypetrace
+
+
+def rows(trace, part: str) -> list[tuple[str, str, str]]:
+    return [(r.what, r.dtype, r.asked) for r in trace.receipt().rows if r.part == part]
+
+
+def net(*layers: nn.Module) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(layers or (nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 4))))
+
+
+def step(model, optimizer, autocast: torch.dtype | None = None) -> None:
+    with torch.autocast("cpu", autocast or torch.bfloat16, enabled=autocast is not None):
+        loss = nn.functional.cross_entropy(model(torch.randn(4, 8)).float(), torch.randint(4, (4,)))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def test_a_healthy_mixed_precision_run_has_every_part_and_no_difference():
+    model = net()
+    model[1].requires_grad_(False)
+    optimizer = torch.optim.AdamW(p for p in model.parameters() if p.requires_grad)
+    with dtypetrace.trace(model) as t:
+        step(model, optimizer, torch.bfloat16)
+    assert rows(t, "parameters") == [("all", "float32", "")]
+    assert rows(t, "frozen parameters") == [("all", "float32", "")]
+    assert rows(t, "compute")[0] == ("matmuls", "bfloat16", "bfloat16")
+    assert ("loss", "float32", "") in rows(t, "compute")
+    assert rows(t, "gradients") == [("all", "float32", "float32")]
+    assert [r[:2] for r in rows(t, "optimizer state")] == [
+        (f"AdamW {name}", "float32") for name in ("step", "exp_avg", "exp_avg_sq")
+    ]
+    assert rows(t, "loss scaler") == [("", "off", "")]
+    assert not any(r.differs for r in t.receipt().rows) and not t.findings
+
+
+def test_a_model_that_a_function_made_and_dropped_is_in_it():
+    def main() -> None:
+        model = net()
+        step(model, torch.optim.SGD(model.parameters(), 0.1))
+
+    with dtypetrace.trace() as t:
+        main()
+    assert rows(t, "parameters") == [("all", "float32", "")]
+
+
+def test_what_a_class_declares_stands_beside_what_is_held():
+    class Model(nn.Module):
+        _keep_in_fp32_modules = ["norm"]
+
+        def __init__(self):
+            super().__init__()
+            self.proj, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+        def forward(self, x):
+            return self.norm(self.proj(x))
+
+    model = Model().half()
+    with dtypetrace.trace(model) as t:
+        model(torch.randn(2, 8, dtype=torch.float16))
+    assert set(rows(t, "parameters")) == {("proj", "float16", ""), ("norm", "float16", "float32")}
+    (norm,) = [r for r in t.receipt().rows if r.differs]
+    assert norm.by == "Model._keep_in_fp32_modules"
+
+
+@pytest.mark.parametrize("write", ["torch", "safetensors"])
+def test_a_checkpoint_has_the_dtypes_of_the_file_beside_those_that_train(tmp_path, write):
+    from safetensors.torch import save_file
+
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with dtypetrace.trace(model) as t:
+        step(model, optimizer)
+        narrow = {name: tensor.half() for name, tensor in model.state_dict().items()}
+        if write == "torch":
+            torch.save({"model": narrow}, io.BytesIO())
+        else:
+            save_file(narrow, tmp_path / "model.safetensors")
+    found = {(r.dtype, r.asked) for r in t.receipt().rows if r.part == "checkpoint written"}
+    assert found == {("float16", "float32")}
+    assert not hasattr(torch.serialization._save, "__wrapped__")  # nothing is left behind
+
+
+def test_state_that_a_resume_widened_is_asked_for_by_the_file():
+    model = net(nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    with dtypetrace.trace(model) as t:
+        step(model, optimizer)
+        state = optimizer.state_dict()
+        for entry in state["state"].values():
+            entry["momentum_buffer"] = entry["momentum_buffer"].bfloat16()
+        optimizer.load_state_dict(state)
+        step(model, optimizer)
+    (row,) = [r for r in t.receipt().rows if r.differs]
+    assert (row.what, row.dtype, row.asked) == ("SGD momentum_buffer", "float32", "bfloat16")
+    assert row.cause.place.user_frame.line == row.cause.place.line
+
+
+def test_the_views_agree(tmp_path):
+    model = net()
+    with dtypetrace.trace(model) as t:
+        step(model, torch.optim.AdamW(model.parameters()))
+    frame = t.receipt().to_dataframe()
+    assert list(frame["part"]) == [r.part for r in t.receipt().rows]
+    t.save(tmp_path / "run.trace")
+    again = dtypetrace.load(tmp_path / "run.trace")
+    assert repr(again.receipt()) == repr(t.receipt()) and again.receipt().rows == t.receipt().rows
+    t.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert '<section id="receipt"' in page and "AdamW exp_avg_sq" in page
+    assert "AdamW exp_avg_sq" in t.receipt()._repr_html_()

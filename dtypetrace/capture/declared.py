@@ -23,6 +23,7 @@ _KEPT = ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")
 """Attributes of transformers' and diffusers' model classes."""
 _ONLY_FLOAT16 = ("PreTrainedModel", "_keep_in_fp32_modules")
 """transformers keeps these in float32 where the rest is float16, and lets them be bfloat16 with it."""
+_UNINITIALISED = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
 _DTYPES = ("dtype", "torch_dtype")
 _PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "no": "float32"}
 
@@ -39,7 +40,7 @@ def take(recorder: Recorder, root: Root) -> None:
         root.held = tuple(
             (id(one.tensor), parameter_record(one, recorder.event_of(one.tensor)))
             for one in recorder.modules.tensors(module)
-            if one.tensor.dtype.is_floating_point and not isinstance(one.tensor, nn.parameter.UninitializedTensorMixin)
+            if one.tensor.dtype.is_floating_point and not isinstance(one.tensor, _UNINITIALISED)
         )
         root.declared = tuple(_declared(module))
 

@@ -16,11 +16,11 @@ import warm
 from recordings import RecordingBuilder
 
 from dtypetrace import saved
-from dtypetrace.rules import patterns
 from dtypetrace.compare.differences import DtypeDifference, Replaced, compare
 from dtypetrace.records import Parameter
 from dtypetrace.render import differences
 from dtypetrace.results import conclude
+from dtypetrace.rules import patterns
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = ("before.trace", "after.trace")

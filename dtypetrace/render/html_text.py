@@ -52,7 +52,7 @@ def asset(name: str) -> Any:
     return Markup(_FOLDER.joinpath(name).read_text("utf-8"))
 
 
-_SCRIPTS = ("page.js", "tree.js", "tables.js", "search.js", "timeline.js", "drawings.js", "start.js")
+_SCRIPTS = ("page.js", "tree.js", "map.js", "tables.js", "search.js", "timeline.js", "drawings.js", "start.js")
 """The parts of the page's script, in order: one function around them all, so they share what they define."""
 
 

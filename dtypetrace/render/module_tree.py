@@ -14,7 +14,7 @@ from typing import Any
 from ..records import Finding, Input, Op, Recording, Witness
 from ..rules.run_facts import held_weights
 from ..tables.dtypes import FLOATING
-from ..tables.operators import result_bytes
+from ..tables.operators import flops, result_bytes
 from . import listings
 
 _OPEN = 40
@@ -37,6 +37,8 @@ class Module:
     """Bytes of the results of its forward ops, by dtype, over all calls; views cost nothing."""
     gradients: Counter[str] = field(default_factory=Counter)
     """The same for backward."""
+    work: Counter[str] = field(default_factory=Counter)
+    """Floating point operations of its matmuls and convolutions, in all phases, by the dtype that they compute in."""
     makes: set[str] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
     """The calls that were refused in it."""
@@ -162,8 +164,11 @@ def _count(op: Op, own: Sequence[Module]) -> None:
     """Counts an op, and the floating dtype that it made, in the modules that it ran in."""
     dtype = _result(op)
     made = op.count * result_bytes(op) if op.outputs[:1] == (dtype,) and op.effect != "view" else 0
+    work = op.count * flops(op)
     for module in own:
         module.ops += op.count
+        if dtype and work:
+            module.work[dtype] += work
         if dtype:
             module.makes.add(dtype)
             (module.gradients if op.phase == "backward" else module.computed)[dtype] += made
@@ -252,6 +257,7 @@ def _add_amounts(one: Module, other: Module) -> None:
     one.weights.update(other.weights)
     one.computed.update(other.computed)
     one.gradients.update(other.gradients)
+    one.work.update(other.work)
     one.calls = _range(one.calls, other.calls)
     one.error = max(filter(None, (one.error, other.error)), default=one.error)
     for ours, theirs in zip(one.children, other.children):

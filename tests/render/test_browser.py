@@ -215,6 +215,32 @@ def test_the_tree_folds_and_filters(browser, reports):
         assert visible() == 1
 
 
+def test_the_map_widens_a_module_and_leads_to_its_line(browser, reports):
+    with Visit(browser, reports["sd15"]) as v:
+        page = v.page
+        cell = page.locator("#map button[title^='unet.up_blocks,']")
+        width = lambda: cell.bounding_box()["width"]
+        small, whole = width(), page.locator("#map").bounding_box()["width"]
+        cell.click()
+        assert (
+            small < 0.8 * whole < width() and not page.locator("#map button[title^='unet.down_blocks,']").is_visible()
+        )
+        cell.press("Escape")
+        page.click("#map-out")
+        assert width() == pytest.approx(small, abs=2) and page.locator("#map-out").is_disabled()
+
+        assert page.locator("#map button[tabindex='0']").count() == 1, "Tab stops once"
+        cell.press("ArrowUp")
+        assert page.evaluate("document.activeElement.title").startswith("unet,")
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate("document.activeElement.title").startswith("unet.")
+
+        cell.click()
+        cell.click()
+        assert "up_blocks" in page.locator(".tree .row.current").inner_text()
+        v.quiet()
+
+
 def test_only_the_modules_with_findings(browser, reports):
     with Visit(browser, reports["demo"]) as v:
         v.page.check("#only-found")

@@ -22,7 +22,7 @@ class FixCommand:
     they keep their first values. Comparing these runs with the first one shows what kept each adapter from learning,
     and whether it learns in float32.
 
-    Exit status: 0 if each patch is proven, and all adapters learn; or if there is nothing to fix.
+    Exit status: 0 if a patch is proven, and all adapters learn; or if there is nothing to fix.
     1 if not; 2 for wrong usage.
     """
 

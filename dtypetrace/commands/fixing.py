@@ -65,7 +65,7 @@ class Request:
 
 
 def fix(request: Request) -> int:
-    """Repairs a program and returns the exit status: 0 if each patch is proven or nothing is wrong, else 1.
+    """Repairs a program and returns the exit status: 0 if a patch is proven or nothing is wrong, else 1.
 
     Raises UsageError where the program cannot be run more than once.
     """
@@ -109,8 +109,8 @@ def _mended(repair: Repair, healed: Outcome, request: Request) -> int:
     if last.error is None:
         show = partial(_print_mended, repair)
         found, last = attempt("the edits against what it warns of", lambda: mended(repair, last, show), ([], last))
-        if not found and not refused:
-            found = attempt("what its compiled code does", lambda: _as_compiled(repair, healed), [])
+        if not refused and not any(m.proof.proven for m in found):
+            found = [*found, *attempt("what its compiled code does", lambda: _as_compiled(repair, healed), [])]
     learns = _experiment(repair, healed, last, request, proven=True)
     proven = [m for m in found if m.proof.proven]
     only = next((m for m in found if m.changes), None) if not proven and not refused else None
@@ -118,7 +118,7 @@ def _mended(repair: Repair, healed: Outcome, request: Request) -> int:
         repair.patch.set(only.changes)
     tried = {m.finding.code for m in found}
     healthy = _left(repair, request, last, tried, patched=bool(proven or refused), learning=learns)
-    done = healthy and learns and len(proven) == len(found)
+    done = healthy and learns and (proven or refused or not found)
     unproven = only is not None and not only.proof.proven
     return _written(repair, proven=not unproven, request=request) or int(not done)
 

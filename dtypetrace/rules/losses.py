@@ -12,7 +12,7 @@ numbers, functions of large angles).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, prod
@@ -20,7 +20,7 @@ from math import inf, prod
 from .. import graph
 from ..records import FORWARD, Op, Precision
 from ..tables.dtypes import FLOATING, HALF, NARROW, REAL, narrower
-from ..tables.operators import flops, is_cast, is_move, tagged
+from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, tagged
 from .run_facts import Run
 
 ROUNDING = 2.0**-8
@@ -346,6 +346,55 @@ class Losses:
             if counts:
                 found.append(number)
         return found
+
+    @cached_property
+    def mere_rounding(self) -> list[int]:
+        """Forward differences that training goes through and that hold more rounding than numbers: what was subtracted
+        had been rounded to 16 bits after it was computed, by a cast or as a logarithm.
+
+        Matmuls in 16 bits are what mixed precision is; what the results of two of them differ by is theirs.
+        """
+        return [number for number, p in self.of.items() if self._is_mere_rounding(number, p)]
+
+    def _is_mere_rounding(self, number: int, p: Precision) -> bool:
+        op = self.run.ops[number]
+        if not tagged(op, "difference") or p.total < LOST or p.spoiled or op.phase not in FORWARD or self.own(number):
+            return False
+        largest = max((self.of[n].size for n in self.sources(number)), default=0.0)
+        size = p.size if tagged(op, "sum") else p.size**0.5  # a loss squares
+        if size < self._zero_beside(number) * largest or self.asks_for_rounding(number) or not self._trains(number):
+            return False
+        begun = next(iter(self._apart(number)), self._rounded(number))
+        above = self.run.ops[begun] if begun >= 0 else None
+        if above is None or above.outputs[:1] not in (("bfloat16",), ("float16",)):
+            return False
+        stored = is_cast(above) and above.op in NAMED_CASTS and self.run.computed(above.inputs[0])
+        return stored or tagged(above, "log_softmax", "pole")
+
+    def asks_for_rounding(self, number: int) -> bool:
+        """Whether an op subtracts a tensor from its own cast, or the other way round: the program asks how much was
+        rounded."""
+        op = self.run.ops[number]
+        if not tagged(op, "difference") or len(op.inputs) != 2:
+            return False
+        one, other = (list(self._moved(i.producer)) for i in op.inputs)
+        return one[-1:] == other[-1:] and any(is_cast(self.run.ops[n]) for n in one[:-1] + other[:-1])
+
+    def _moved(self, number: int) -> Iterator[int]:
+        """An op and those above it whose numbers it only moves or casts, the one that made them last."""
+        for above in graph.first_operands(self.run.ops, number):
+            yield above
+            if not (self.run.moves(above) and self.run.ops[above].inputs):
+                return
+
+    def _trains(self, number: int) -> bool:
+        """Whether the gradient goes back through what was computed from an op's result."""
+        below = {number, *(n for n, _ in self.run.below([number], lambda n: True, _FOLLOWED_BACK))}
+        return not below.isdisjoint(self._with_gradient)
+
+    @cached_property
+    def _with_gradient(self) -> frozenset[int]:
+        return frozenset(op.of for op in self.run.ops if op.phase == "backward" and op.of >= 0)
 
     def _narrowed_before(self, number: int) -> int:
         """The cast by which what an op chooses by was made narrower, after it had been computed; -1 for none."""

@@ -116,6 +116,8 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
                 found[cause] = number
     for number in losses.choices(least):
         found.setdefault(losses.led_to(number), number)
+    for number in losses.mere_rounding:
+        found.setdefault(losses.began(number), number)
     for number in losses.gone_at_poles:
         found.setdefault(Cause(number, "flushed"), number)
     for number in losses.inexact_counts:
@@ -146,6 +148,8 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return cause.how == "infinite" and not p.spoiled and p.total >= LOST
     if p.spoiled or cause.how != "amplified":
         return True
+    if losses.asks_for_rounding(cause.op):
+        return False
     if _leaves_only_rounding(losses.run, cause):
         return False
     if losses.cancels(cause.op) or losses.leaves_nothing(number, cause):

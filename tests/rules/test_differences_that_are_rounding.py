@@ -1,0 +1,129 @@
+"""Differences that training goes through and that hold more rounding than numbers (DT308), and sums that drift (DT307)."""
+
+import programs
+import pytest
+
+POLICY = """
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(64, 16), nn.Linear(16, 64)
+    def forward(self, ids):
+        return self.head(torch.tanh(self.embed(ids)))
+def logps(logits, ids):
+    return {logps}.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+policy = Policy()
+ids = torch.randint(0, 64, (8, 16))
+with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+    old = logps(policy(ids), ids)
+with torch.no_grad():
+    for p in policy.parameters():
+        p.add_(3e-4 * torch.randn_like(p))
+optimizer = torch.optim.SGD(policy.parameters(), lr=1e-3)
+for epoch in range(2):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        new = logps(policy(ids), ids)
+    {loss}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+BFLOAT16 = "logits.bfloat16().sub(logits.bfloat16().logsumexp(-1, keepdim=True))"
+REGRESSION = """
+teacher = nn.Linear(8, 8)
+student = nn.Linear(8, 8)
+student.load_state_dict({k: v + {moved} * torch.randn_like(v) for k, v in teacher.state_dict().items()})
+optimizer = torch.optim.SGD(student.parameters(), lr=1e-3)
+x = torch.randn(64, 8)
+with torch.no_grad():
+    wide = teacher(x) + 4
+    kept = wide.{stored}
+for step in range(2):
+    y = student(x) + 4
+    {loss}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def policy(logps, loss):
+    return POLICY.replace("{logps}", logps).replace("{loss}", loss)
+
+
+def regression(loss, stored="bfloat16()", moved="1e-3"):
+    return REGRESSION.replace("{loss}", loss).replace("{stored}", stored).replace("{moved}", moved)
+
+
+ROUNDING = {
+    "ratios of probabilities": (
+        policy("F.log_softmax(logits.float(), -1).bfloat16()", "loss = -(new - old).float().exp().mean()"),
+        ".bfloat16()",
+    ),
+    "a preference over a reference": (
+        policy(
+            "torch.log_softmax(logits, -1).to(torch.bfloat16)",
+            "m = (new - old).sum(-1); loss = -F.logsigmoid(0.1 * (m[:4] - m[4:]).float()).mean()",
+        ),
+        ".to(torch.bfloat16)",
+    ),
+    "features of a teacher": (regression("loss = F.mse_loss(y, kept.float())"), "wide.bfloat16()"),
+    "values before an update": (regression("loss = (y - kept).clamp(-1, 1).square().mean()"), "wide.bfloat16()"),
+    "a smooth loss": (regression("loss = F.smooth_l1_loss(y, kept.to(y.dtype))"), "wide.bfloat16()"),
+}
+
+HEALTHY = {
+    "ratios in float32 of logits under autocast": policy(
+        "torch.log_softmax(logits.float(), -1)", "loss = -(new - old).exp().mean()"
+    ),
+    "targets that are far away": regression("loss = F.mse_loss(y, kept.float())", moved="0.5"),
+    "targets in float32": regression("loss = F.mse_loss(y, kept)", stored="float()"),
+    "an error that is only read": regression(
+        "loss = F.mse_loss(y, wide); print((kept.float() - wide).abs().max().item())"
+    ),
+    "a policy that has not moved": policy(
+        "F.log_softmax(logits, -1).bfloat16()", "loss = -(new - new.detach()).exp().mean()"
+    ),
+}
+
+
+def serious(program):
+    return [f for f in program.findings if f.severity != "note"]
+
+
+def watched(tmp_path, text):
+    return programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+
+
+@pytest.mark.parametrize(("text", "line"), ROUNDING.values(), ids=ROUNDING)
+def test_a_difference_that_is_rounding(tmp_path, text, line):
+    program = watched(tmp_path, text)
+    found = [f for f in serious(program) if f.code == "DT308"]
+    assert found and line in program.at(found[0].culprit.origin.place)
+
+
+@pytest.mark.parametrize("text", HEALTHY.values(), ids=HEALTHY)
+def test_differences_that_mean_something(tmp_path, text):
+    assert serious(watched(tmp_path, text)) == []
+
+
+SUMS = {
+    "gradients of many workers": "total += piece.to(torch.bfloat16)",
+    "a meter": "total.add_(piece.abs().to(total.dtype))",
+    "a row of a table": "table[1] += piece.bfloat16()",
+}
+
+
+@pytest.mark.parametrize("adds", SUMS.values(), ids=SUMS)
+@pytest.mark.parametrize(("rounds", "lost"), [(1200, True), (6, False)])
+def test_a_sum_of_many_terms(tmp_path, adds, rounds, lost):
+    text = f"""
+    pieces = torch.randn({rounds}, 8) * 0.3 + 1
+    table = torch.zeros(2, 8, dtype=torch.bfloat16)
+    total = torch.zeros(8, dtype=torch.bfloat16)
+    for piece in pieces.unbind():
+        {adds}
+    mean = (total + table[1]).float() / {rounds}
+    """
+    found = [f for f in serious(watched(tmp_path, text)) if f.code in ("DT307", "DT203")]
+    assert bool(found) == lost

@@ -21,8 +21,6 @@ from compiled_programs import (
     INDUCTOR,
     PROGRAMS,
     Counts,
-    accepted_mixes,
-    checkpoint_inside,
     compiled_autograd,
     conditional,
     custom_backend,
@@ -174,14 +172,13 @@ def test_what_is_compiled_runs_eagerly_where_that_is_asked_for(make, made, fresh
     assert backend.graphs >= 1 and backend.runs > runs
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        *(graph_breaks, left_alone_inside, custom_backend, hooks_on_a_compiled_module, whole_train_step, conditional),
-        *(warnings_inside, in_another_thread, function_modes_of_the_program, refused_and_handled, nested),
-    ],
-    ids=lambda f: f.__name__,
+EAGERLY = (
+    *(graph_breaks, left_alone_inside, custom_backend, hooks_on_a_compiled_module, whole_train_step, conditional),
+    *(warnings_inside, in_another_thread, function_modes_of_the_program, refused_and_handled, nested),
 )
+
+
+@pytest.mark.parametrize("program", one_in(2, EAGERLY, lambda f: f.__name__))
 def test_programs_compile_and_compute_the_same(program, tmp_path):
     """Frames, graphs, graph breaks, recompilations, values, gradients, random numbers and warnings."""
     in_a_process_of_its_own(program, EAGER, tmp_path)
@@ -201,7 +198,7 @@ def in_a_process_of_its_own(program, backend, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "backend"),
-    [(training, INDUCTOR), (accepted_mixes, INDUCTOR), (compiled_autograd, AOT), (checkpoint_inside, AOT)]
+    [(training, INDUCTOR), (compiled_autograd, AOT)]
     + [pytest.param(p, b, marks=pytest.mark.exhaustive) for p in PROGRAMS for b in (INDUCTOR, AOT)],
     ids=lambda value: getattr(value, "__name__", value),
 )

@@ -20,6 +20,7 @@ import databases
 import pytest
 import torch
 from outcomes import Call, Operators, Outcome, differences, every_warning_again, message, run, traced
+from samples import one_in
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -291,9 +292,9 @@ def wrong_inputs(ops) -> list[str]:
 _every_warning_again = pytest.fixture(autouse=True)(every_warning_again)
 
 
-@pytest.mark.parametrize("half", [0, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.exhaustive])])
-def test_each_operator_in_one_way(half):
-    wrong = sweep(operators()[half::2], in_turn=True)
+@pytest.mark.parametrize("part", one_in(4, range(4)))
+def test_each_operator_in_one_way(part):
+    wrong = sweep(operators()[part::4], in_turn=True)
     assert not wrong, message(wrong)
 
 

@@ -95,7 +95,9 @@ def test_what_does_not_learn_is_run_again_in_float32(tmp_path):
             0,
             marks=pytest.mark.exhaustive,
         ),
-        ("torch.optim.SGD(model.parameters(), lr=0.0)", 4, "no learning rate", 1),
+        pytest.param(
+            "torch.optim.SGD(model.parameters(), lr=0.0)", 4, "no learning rate", 1, marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_adapters_of_peft(tmp_path, optimizer, steps, verdict, status):

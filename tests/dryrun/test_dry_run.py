@@ -47,7 +47,7 @@ def dry(tmp_path):
 
 
 CASES = [p for p in harness.find() if harness.load(p).expect == "collision"]
-QUICK = "case_attention_alibi case_checkpoint_recompute case_load_assign_half case_seed_ddp_gradient case_seed_svd_half"
+QUICK = "case_load_assign_half case_attention_alibi case_seed_svd_half"
 
 
 @pytest.mark.parametrize(

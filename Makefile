@@ -17,7 +17,7 @@
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test fast exhaustive fuzz matrix torch-tests lint dtype-rules docs dist benchmark clean
+.PHONY: demo test fast exhaustive fuzz matrix torch-tests lint ruff dtype-rules docs dist benchmark clean
 
 VENV := .venv
 IN_VENV := $(VENV)/bin/python
@@ -28,7 +28,9 @@ PYTHON ?= $(FOUND)
 PYTEST_ARGS ?=
 # two processes by default: each one imports torch, which takes memory
 PYTEST_JOBS ?= 2
-INSTALL = $(IN_VENV) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# compiled when it is imported: most of what the libraries hold never is
+INSTALL = $(IN_VENV) -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
+PYTEST = $(IN_VENV) -m pytest -n $(PYTEST_JOBS) --dist worksteal
 DECLARED := setup.cfg pyproject.toml constraints.txt
 
 # all models are made by the scripts themselves; nothing is downloaded from a hub
@@ -39,14 +41,17 @@ demo: $(VENV)/models.stamp
 	if [ $$status -ne 1 ]; then echo "make demo: the example should end with status 1, not $$status" >&2; exit 1; fi; \
 	echo; echo "The script failed, as it was meant to; the report above says which line to change. That was the demo."
 
-test: lint $(VENV)/browser.stamp
-	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m "not exhaustive" $(PYTEST_ARGS)
+# mypy takes one core for a minute: beside the tests
+test: ruff $(VENV)/browser.stamp
+	@mkdir -p build; $(IN_VENV) -m mypy >build/mypy.txt 2>&1 & checked=$$!; \
+	$(PYTEST) -m "not exhaustive" $(PYTEST_ARGS); status=$$?; \
+	wait $$checked || { cat build/mypy.txt; status=1; }; exit $$status
 
 fast: $(VENV)/test.stamp
-	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 exhaustive: $(VENV)/test.stamp
-	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m exhaustive $(PYTEST_ARGS)
+	$(PYTEST) -m exhaustive $(PYTEST_ARGS)
 
 PYTHONS ?= $(foreach version,3.11 3.12 3.13 3.14,$(shell python$(version) -c 1 2>/dev/null && echo python$(version)))
 TORCHES ?= 2.13.0 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.14.1 2.15.0
@@ -61,10 +66,12 @@ MUTATIONS ?= 50000
 fuzz: $(VENV)/test.stamp
 	DTYPETRACE_MUTATIONS=$(MUTATIONS) $(IN_VENV) -m pytest -n $(PYTEST_JOBS) -o timeout=0 tests/test_fuzzing.py $(PYTEST_ARGS)
 
-lint: $(VENV)/test.stamp
+lint: ruff
+	$(IN_VENV) -m mypy
+
+ruff: $(VENV)/test.stamp
 	$(IN_VENV) -m ruff check dtypetrace tests benchmarks tools
 	$(IN_VENV) -m ruff format --check dtypetrace tests benchmarks tools
-	$(IN_VENV) -m mypy
 
 dtype-rules: $(VENV)/test.stamp
 	$(IN_VENV) -m tools.operator_rules

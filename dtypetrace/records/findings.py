@@ -149,7 +149,7 @@ class Edit:
     end: tuple[int, int]
     before: str
     after: str
-    change: Change = field(default=NOTHING, compare=False, metadata={"saved": False})
+    change: Change = field(default=NOTHING, compare=False, metadata={"in_report": False})
     """What it changes. Not in the JSON report, which has the text."""
 
 

@@ -14,7 +14,8 @@ _NOT_IN_JSON = frozenset({"written", "handed"})
 
 def shown_fields(kind: Any) -> list[Field[Any]]:
     """The fields of a record that are in the JSON report."""
-    return [f for f in fields(kind) if f.metadata.get("saved", True) and f.name not in _NOT_IN_JSON]
+    shown = (f for f in fields(kind) if f.metadata.get("saved", True) and f.metadata.get("in_report", True))
+    return [f for f in shown if f.name not in _NOT_IN_JSON]
 
 
 def to_plain(value: Any) -> Any:

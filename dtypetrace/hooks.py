@@ -66,6 +66,7 @@ class Watch:
             made = reference(self.recorder)
             if made.whole:
                 self.recorder.reference = self.recorder.followed = made
+                self.recorder.ledger.repeats = made.regions
             else:
                 self.recorder.checks = made
         self.healer: Healer | None = None

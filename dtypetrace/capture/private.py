@@ -112,6 +112,7 @@ def _present(home: str, name: str, feature: str) -> str:
 _C = "torch._C"
 BelowAutograd = offered(_C, "_AutoDispatchBelowAutograd", NUMERICS, nullcontext)
 BelowInplaceOrView = offered(_C, "_AutoDispatchBelowADInplaceOrView", REFERENCE, nullcontext)
+DisableAutocast = offered(_C, "_DisableAutocast", REFERENCE, nullcontext)
 current_autograd_node: Callable[[], Any] = offered(_C, "_current_autograd_node", BACKWARD, _none)
 current_graph_task_id: Callable[[], int] = offered(_C, "_current_graph_task_id", BACKWARD, _no_task)
 set_grad_enabled: Any = offered(_C, "_set_grad_enabled", "", None)
@@ -148,6 +149,7 @@ __all__ = [
     "BelowAutograd",
     "BelowInplaceOrView",
     "DEFAULTS",
+    "DisableAutocast",
     "DisableTorchDispatch",
     "DisableTorchFunction",
     "DisableTorchFunctionSubclass",

@@ -126,6 +126,9 @@ class Reference(Protocol):
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
         """Called after a torch function."""
 
+    def unseen(self, tensors: Iterable[torch.Tensor]) -> Callable[[], None]:
+        """Something is about to run that may write to tensors and is not seen. Returns what to call after it."""
+
     def step_begins(self, optimizer: Any, place: int) -> None:
         """Called before an optimizer's step, at a place."""
 

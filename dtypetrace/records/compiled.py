@@ -7,6 +7,7 @@ last pass.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -64,12 +65,55 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What one node of a compiled graph gave in one call, compared with float64: shares of the numbers' size; of
+    decisions, shares of their number."""
+
+    node: int
+    compiled: float
+    """From what compiled code gave to float64; for a decision, what its kernels give by the ledger."""
+    eager: float
+    """From what eager gives for the same graph to float64."""
+    apart: float
+    """From compiled code to eager."""
+    lost: float = 0.0
+    """Share of the numbers that are finite in float64 and not in compiled code."""
+    eager_lost: float = 0.0
+    """The same in eager."""
+    decides: bool = False
+    """Whether it is a comparison, a rounding or a choice."""
+    twice: float = 0.0
+    """Share of decisions that the forward made otherwise."""
+
+    def is_far(self, unit: float) -> bool:
+        """Whether compiled code is further from float64 than rounding explains and than eager is. unit: see
+        :func:`rounding`."""
+        return not self.decides and (
+            self.lost > self.eager_lost or self.compiled > _TIMES * self.eager + _ROUNDINGS * unit
+        )
+
+
+_TIMES, _ROUNDINGS = 4, 8
+"""Compiled code and eager round in another order: their errors are of one size, but differ."""
+_UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
+
+
+def rounding(dtypes: Iterable[str]) -> float:
+    """The largest relative error of one rounding to some dtypes."""
+    return max((_UNITS.get(d, 0.0) for d in dtypes), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """What one compiled graph computes, in order."""
 
     phase: str
     """``forward`` or ``backward``."""
     nodes: tuple[Node, ...]
+    measured: tuple[Measured, ...] = ()
+    """Its results, and its decisions, in one call; only with a reference."""
+    cures: tuple[int, ...] = ()
+    """Values of the region whose rounding alone brings all results near float64: :attr:`Node.value` of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +130,8 @@ class Region:
     """Whether ``emulate_precision_casts`` was on."""
     call: int = -1
     """Number of the op that stands for the call in which it was captured, -1 where that call raised."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether one call of it was computed again, forward and backward."""
+        return bool(self.graphs) and all(graph.measured for graph in self.graphs)

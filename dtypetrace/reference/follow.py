@@ -16,6 +16,7 @@ from .compared import Comparisons
 from .engine import Followed
 from .follower import Follower
 from .keeping import NarrowModel, WideModules, keep_wide
+from .regions import Regions
 from .spot_checks import SpotChecks
 
 Tensor = torch.Tensor
@@ -47,6 +48,7 @@ class Reference(Follower):
         self._steps = steps
         self._comparisons = Comparisons(self._shadows, recorder.parameter_names, self._made)
         self._adjoints = Adjoints(self._errors, self._shadows)
+        self.regions = Regions(recorder)
         self.most_bytes = 0
         self._done = 0
         self._keep = tuple(keep)
@@ -77,6 +79,7 @@ class Reference(Follower):
 
     def stop(self) -> None:
         super().stop()
+        self.regions.stop()
         self._adjoints.clear()
         self._comparisons.forget()
 
@@ -145,6 +148,7 @@ class Reference(Follower):
         """After the step: compares its updates and its state, and resets every reference."""
         if not self.on:
             return
+        self.regions.forget()
         self.most_bytes = max(self.most_bytes, self._shadows.nbytes)
         self._guarded(lambda: self._comparisons.ends(optimizer))
         self._shadows.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -80,6 +80,18 @@ class Follower:
         """After a torch function: memory that is shared with code outside torch has no reference."""
         if self.on and func in _EXPORTS and floating(args[0].dtype) and readable(args[0]):
             self._shadows.export(args[0])
+
+    def unseen(self, tensors: Iterable[Tensor]) -> Callable[[], None]:
+        """Something is about to run that may write to tensors and is not seen. Returns what to call after it."""
+        known = (t for t in tensors if readable(t) and self._shadows.of_memory(t) is not None) if self.on else ()
+        held = [(t, None if t.is_inference() else t._version) for t in known]
+
+        def after() -> None:
+            for tensor, version in held:
+                if version is None or tensor._version != version:
+                    self._shadows.forget(tensor)
+
+        return after
 
     def _fail(self, error: Exception) -> None:
         """An error of ours ends the references, not the run."""

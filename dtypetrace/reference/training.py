@@ -8,7 +8,7 @@ program without ops in 16 bits, or without an optimizer, pays for nothing more t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -53,6 +53,9 @@ class TrainingReference:
 
     def outermost(self, module: torch.nn.Module) -> None:
         self._now().outermost(module)
+
+    def unseen(self, tensors: Iterable[torch.Tensor]) -> Callable[[], None]:
+        return self._now().unseen(tensors)
 
     def step_begins(self, optimizer: Any, place: int) -> None:
         self._now().step_begins(optimizer, place)

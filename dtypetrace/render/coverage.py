@@ -83,8 +83,14 @@ def compiled(recording: Recording) -> tuple[NotJudged, ...]:
         return (NotJudged("compiled code", "ran eagerly"),)
     read = {recording.ops[r.call].op for r in recording.regions if r.graphs and r.call >= 0}
     calls = {(op.op, op.module) for op in recording.ops if op.aten == COMPILED}
+    measured = {recording.ops[r.call].op for r in recording.regions if r.measured and r.call >= 0}
     inside = [op for op, _ in calls if op in read]
-    facts = (("not watched inside", len(calls) - len(inside)), ("only its dtypes and roundings", len(inside)))
+    once = sum(op in measured for op in inside)
+    facts = (
+        ("not watched inside", len(calls) - len(inside)),
+        ("only its dtypes and roundings", len(inside) - once),
+        ("only one call", once),
+    )
     return tuple(NotJudged("compiled code", why, count=count) for why, count in facts if count)
 
 
@@ -119,6 +125,7 @@ _WAYS = {
     "off": "not measured: leave --precision off out, or pass precision='values'",
     "no step": "no optimizer step was seen: {needs} are needed",
     "only its dtypes and roundings": "its dtypes and roundings were read, its numbers were not",
+    "only one call": "the results of one call of it were computed again, in float64 and as eager rounds",
     "few steps": "{count} weights moved in too few measured steps: {command}",
 }
 """Why a family was not judged, by the fact's id; an id that is not here speaks for itself."""

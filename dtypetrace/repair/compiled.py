@@ -8,8 +8,9 @@ from functools import partial
 from .. import rules
 from ..records import Edit
 from ..rules.case import short
+from ..tables.english import percent
 from .mends import Mended
-from .proof import Proof, evidence, finite, percent, tolerance
+from .proof import Proof, evidence, finite, tolerance
 from .runs import Outcome, same_error
 from .search import Repair
 

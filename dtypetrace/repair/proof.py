@@ -223,11 +223,3 @@ def _apart(x: float, y: float) -> float:
     if not math.isfinite(x) or not math.isfinite(y):
         return math.inf
     return abs(x - y) / max(abs(x), abs(y))
-
-
-_SHOWN_AS_SHARE = 1e-4
-
-
-def percent(share: float) -> str:
-    """A share as text; below a hundredth of a per cent as a power of ten."""
-    return "nothing" if share == 0 else f"{share:.2%}" if share >= _SHOWN_AS_SHARE else f"{share:.0e}"

@@ -16,11 +16,11 @@ from .. import graph
 from ..records import Edit, Place
 from ..rules.lost_steps import lost_steps
 from ..source.patch import Change, Patch, objection
-from ..tables.english import quoted
+from ..tables.english import percent, quoted
 from . import steps
 from .candidates import Problem, gather
 from .clock import Clock, OutOfTime
-from .proof import Evidence, Proof, evidence, finite, learns_less, narrowed, new_findings, percent, tolerance
+from .proof import Evidence, Proof, evidence, finite, learns_less, narrowed, new_findings, tolerance
 from .runs import Ended, Outcome, same_error
 
 MOST_ROUNDS = 12

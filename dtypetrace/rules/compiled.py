@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Operand, Origin, Place
@@ -16,33 +17,36 @@ from ..records.compiled import Node, Region, Step
 from ..source import compiling
 from ..tables.dtypes import HALF, REAL
 from ..tables.english import listed, quoted
-from ..tables.operators import base, tagged
+from ..tables.operators import JUMPS, base, tagged
 from .advice import advise
 from .case import short
 from .compiled_flow import At, Flow
+from .compiled_harm import ONCE, Harm, distance
 from .making import At as Call
 from .making import silent_finding
 from .run_facts import Run
 
 _COMPARES = "equal", "compare"
-_JUMPS = *_COMPARES, "whole", "step", "order"
-"""What jumps where an operand crosses a bound, or another of its numbers."""
 
 
 def find(run: Run) -> list[Finding]:
     """The findings of all regions; one for each kind and pair of lines."""
     found: dict[object, Finding] = {}
     kept: list[_Kept] = []
+    near: list[str] = []
+    """How far the results of regions are from float64."""
     for region in run.recording.regions:
         judged = _Judged(run, region)
-        roundings = list(judged.roundings())
-        others = (found for rule in _OF_DTYPES for found in rule(run, region))
-        for finding in (*roundings, *others):
+        roundings = [judged.with_costs(f) for f in judged.roundings()]
+        others = [judged.harm.judged(f) for rule in _OF_DTYPES for f in rule(run, region)]
+        for finding in (*roundings, *others, *judged.unexplained([*roundings, *others])):
             key = finding.code, finding.kind, finding.site.stack[:1], finding.culprit and finding.culprit.origin.place
             known = found.get(key)
             found[key] = replace(known, count=known.count + finding.count) if known is not None else finding
-        kept += judged.kept if not roundings else []
-    return [*found.values(), *_kept_wide(run, kept)]
+        if not roundings:
+            kept += judged.kept
+            near += [judged.harm.near()] if judged.kept and judged.harm.known else []
+    return [*found.values(), *_kept_wide(run, kept, near)]
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class _Judged:
         self.run = run
         self.region = region
         self.flow = Flow(region)
+        self.harm = Harm(region)
         self.told: set[At] = set()
         """Nodes that a finding names."""
 
@@ -115,7 +120,7 @@ class _Judged:
         decided: dict[int, list[At]] = {}
         for at in self.flow:
             node = self.flow.node(at)
-            if tagged(node.op, *_JUMPS) and not (tagged(node.op, *_COMPARES) and node.scalars[:1] == (0.0,)):
+            if tagged(node.op, *JUMPS) and not (tagged(node.op, *_COMPARES) and node.scalars[:1] == (0.0,)):
                 decided.setdefault(node.value, []).append(at)
         for places in decided.values():
             early = {at: [k for _, k in self.flow.unrounded(at)] for at in places}
@@ -148,6 +153,46 @@ class _Judged:
         same = self._place(at).stack[:1] == self._place(user).stack[:1]
         return tagged(taken.op, "cast") and taken.dtype not in HALF and early and same and bool(step and step.casts)
 
+    # ------------------------------------------------------------ what it costs
+
+    def with_costs(self, finding: Finding) -> Finding:
+        """A finding with the numbers of one call, and with a line whose rounding alone is enough."""
+        finding = self.harm.judged(finding)
+        if finding.severity != "warning" or finding.fix is None:
+            return finding
+        lines = [f"end the graph at {short(place)} (torch._dynamo.graph_break()): {_ENOUGH}" for place in self._cures]
+        return replace(finding, fix=replace(finding.fix, alternatives=(*finding.fix.alternatives, *lines[:1])))
+
+    @cached_property
+    def _cures(self) -> list[Place]:
+        """The lines whose results need no more than their rounding for all results of the region to be right."""
+        values = {v for made in self.region.graphs for v in made.cures}
+        places = [self._place(at) for at in self.flow if self.flow.node(at).value in values]
+        return [place for place in dict.fromkeys(places) if place.stack]
+
+    def unexplained(self, known: list[Finding]) -> Iterator[Finding]:
+        """Results that are wrong only compiled, where no finding says why."""
+        worst = self.harm.worst
+        if worst is None or any(f.severity == "warning" for f in known):
+            return
+        node = worst.node
+        made = next(at for at in self.flow if self.flow.node(at) is node)
+        line = next(iter(self._cures), self._place(made))
+        kept = next((at for at in self.flow if self._place(at) == line), made)
+        name = self._name(kept)
+        title = f"compiled code computes {worst.name} otherwise than eager, and further from float64"
+        said = "its result is not rounded" if self._cures else f"{worst.name} comes from here"
+        yield silent_finding(
+            "DT206",
+            Call(line, worst.graph.phase, name, node.op, node.module),
+            kind="measured",
+            culprit=_result(name, node.dtype, line),
+            flow=(FlowStep(line, name, node.module, node.dtype, node.dtype, "value", said=said),),
+            fix=self._fix(node.dtype, line, "measured"),
+            title=title,
+            notes=(f"{ONCE}, {distance(worst)}",),
+        )
+
     # ------------------------------------------------------------ what stays unrounded
 
     @property
@@ -165,7 +210,7 @@ class _Judged:
 
     def _jumps(self, at: At) -> bool:
         node = self.flow.node(at)
-        return tagged(node.op, *_JUMPS) and node.scalars[:1] != (0.0,)
+        return tagged(node.op, *JUMPS) and node.scalars[:1] != (0.0,)
 
     # ------------------------------------------------------------ the finding
 
@@ -222,11 +267,12 @@ class _Judged:
         return advise(born, _ADVICE, why, edits=edit, kind="compile", others=others)
 
 
+_ENOUGH = "rounded there alone, no result is further from float64 than in eager"
 _LINES = 4
 """Lines that a note names."""
 
 
-def _kept_wide(run: Run, kept: Iterable[_Kept]) -> Iterator[Finding]:
+def _kept_wide(run: Run, kept: Iterable[_Kept], near: list[str]) -> Iterator[Finding]:
     """One note for the whole run: the 16-bit values that compiled code never rounds."""
     kept = list(kept)
     if not kept:
@@ -246,6 +292,8 @@ def _kept_wide(run: Run, kept: Iterable[_Kept]) -> Iterator[Finding]:
     if decided:
         some = _at(decided[:_LINES])
         notes.append(f"comparisons and roundings take those of {some}: ties may fall otherwise than in eager")
+    if near:
+        notes.append(f"{ONCE}, {max(near, key=near.count)}")
     said = "computed in float32, and used in the same kernel before it is rounded"
     yield silent_finding(
         "DT206",

@@ -82,3 +82,8 @@ def rival(f: Finding) -> Operand | None:
 def _kind(dtype: str) -> str:
     name = dtype.removeprefix("python ")
     return "float" if name in FLOATING else DTYPES[name].kind if name in DTYPES else name
+
+
+def percent(share: float) -> str:
+    """A share as text; below a hundredth of a per cent as a power of ten."""
+    return "nothing" if share == 0 else f"{share:.2%}" if share >= 1e-4 else f"{share:.0e}"

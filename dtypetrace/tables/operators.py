@@ -64,6 +64,8 @@ def tagged(op: Op | str, *tags: str) -> bool:
 
 NAMED_CASTS = names("named_cast") | CAST_METHODS.keys()
 """The calls by which a program casts; a cast inside any other call is autocast's or torch's own."""
+JUMPS = "equal", "compare", "whole", "step", "order"
+"""Tags of what jumps where an operand crosses a bound, or another of its numbers."""
 SCALER_CHECKS = "_amp_foreach_non_finite_check_and_unscale_"
 """The operator with which a loss scaler checks gradients and divides them."""
 

@@ -88,6 +88,12 @@ def returned(recorder: Recorder, frame: FrameType, nodes: Sequence[tuple[int, in
     thread.sequence = private.next_sequence_number()
 
 
+def reached(frame: FrameType) -> list[Tensor]:
+    """The tensors that a region may write to, as far as its call shows. ``frame``: torch's, in which it runs."""
+    call = torch_private.call_in(frame)
+    return [*tensors_returned((call.args, call.kwargs), _DEPTH), *_held(_owner(call.function))]
+
+
 def gradients(recorder: Recorder, grads: Sequence[Any]) -> list[tuple[Any, ...]]:
     """What is to be recorded of the gradients that the backward of a compiled graph is about to get. It drops them as
     it runs."""
@@ -138,8 +144,11 @@ def _module(recorder: Recorder, thread: Thread, owner: Any, place: int) -> int:
 
 def _weights(owner: Any) -> Iterable[Tensor]:
     """One weight of each floating dtype that a module has."""
-    held = chain(owner.parameters(), owner.buffers()) if isinstance(owner, nn.Module) else ()
-    return {w.dtype: w for w in held if w.dtype.is_floating_point}.values()
+    return {w.dtype: w for w in _held(owner) if w.dtype.is_floating_point}.values()
+
+
+def _held(owner: Any) -> Iterable[Tensor]:
+    return chain(owner.parameters(), owner.buffers()) if isinstance(owner, nn.Module) else ()
 
 
 class _Where(NamedTuple):

@@ -101,14 +101,19 @@ class _Values:
         return self._known.setdefault(key, len(self._known))
 
 
-def _graph(
-    compiled: Compiled, captured: Captured, values: _Values, numbers: Mapping[str, int], place_of: PlaceOf
-) -> Graph:
+def kernels_of(compiled: Compiled) -> Kernels:
+    """Where the kernels of a graph round."""
     raw = [
         RawNode(n.name, n.op, n.dtype, n.inputs, n.barrier or "saved" in compiled.ends.get(n.name, ()))
         for n in compiled.nodes
     ]
-    kernels = Kernels(raw, compiled.buffers)
+    return Kernels(raw, compiled.buffers)
+
+
+def _graph(
+    compiled: Compiled, captured: Captured, values: _Values, numbers: Mapping[str, int], place_of: PlaceOf
+) -> Graph:
+    kernels = kernels_of(compiled)
     unrounded = kernels.unrounded()
     index = {n.name: number for number, n in enumerate(compiled.nodes)}
     own: dict[str, int] = {}
@@ -135,4 +140,5 @@ def _graph(
         )
     if compiled.phase != "backward":
         values.of.update(own)
-    return Graph(compiled.phase, tuple(nodes))
+    cures = tuple(dict.fromkeys(v for name in compiled.cures if (v := own.get(name, values.of.get(name))) is not None))
+    return Graph(compiled.phase, tuple(nodes), tuple(compiled.measured), cures)

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from .. import private
 from ..calls import dtype_name
 from ..marks import Ref
 from .kernels import Buffer
@@ -160,9 +161,47 @@ def ends(graph: Any) -> dict[str, set[str]]:
             word = re.match("[A-Z][a-z]*", type(descriptor).__name__)
             found.setdefault(node.name, set()).add(_ENDS.get(word[0] if word else "", "returned"))
     for node in graph.nodes:
-        if node.target is torch.ops.aten.copy_.default and node.args[0].op == "placeholder":
+        if copied_to(node) is not None:
             found.setdefault(node.args[1].name, set()).add("written")
     return found
+
+
+# ---------------------------------------------------------------- graphs that are run a second time
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A compiled graph, to be run node by node."""
+
+    nodes: list[Any]
+    constants: Mapping[str, Any]
+    results: list[Any]
+    """The nodes that it returns, in order; None for what is no node."""
+
+
+def repeated(lowering: Any) -> Repeated:
+    """The graph of a GraphLowering, as the compiler left it."""
+    nodes = list(copy.deepcopy(lowering.module.graph).nodes)
+    output = nodes[-1].args[0]
+    results = [n if isinstance(n, torch.fx.Node) else None for n in output]
+    return Repeated(
+        nodes, {n.target: look_up_in(lowering.module, n.target) for n in nodes if n.op == "get_attr"}, results
+    )
+
+
+def copied_to(node: Any) -> str | None:
+    """The name of the input into which a node copies, None where it does not."""
+    if node.target is not torch.ops.aten.copy_.default or node.args[0].op != "placeholder":
+        return None
+    name: str = node.args[0].name
+    return name
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """A block whose calls nothing records, differentiates or casts."""
+    with private.unseen(), torch.no_grad(), private.DisableAutocast():
+        yield
 
 
 # ---------------------------------------------------------------- custom operators

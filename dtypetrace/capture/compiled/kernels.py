@@ -105,6 +105,10 @@ class Kernels:
         homes = self._holders.get(name) or self._homes.get(name)
         return self.buffers[homes[0]].kernel if homes else -1
 
+    def in_loop(self, name: str) -> bool:
+        """Whether a loop computes a node, and not a library's kernel."""
+        return any(self.buffers[number].loop for number in self._homes.get(name, ()))
+
     def memory(self, name: str) -> str:
         """The dtype in which a node's numbers are written to memory, empty where they are not."""
         written = (self.buffers[number] for number in self._holders.get(name, ()))

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ...records.compiled import Measured
+from ...tables.dtypes import HALF
 from ...terminal import unwarned
 from ..marks import Ref
-from . import inductor
+from . import inductor, torch_private
 from .inductor import Called
 from .kernels import Buffer
 
@@ -36,7 +38,11 @@ class Compiled:
     ends: dict[str, set[str]]
     buffers: list[Buffer]
     emulates: bool
-    text: str = ""
+    graph: inductor.Repeated | None = None
+    """What is needed to repeat it; only with a reference."""
+    measured: list[Measured] = field(default_factory=list)
+    cures: list[str] = field(default_factory=list)
+    """Nodes; see :class:`~dtypetrace.records.compiled.Graph`."""
 
 
 @dataclass
@@ -59,10 +65,24 @@ class Captured:
     """The nodes of the whole graph, forward and backward, before the compiler's own passes."""
     texts: list[str] = field(default_factory=list)
     """The compiled graphs as torch prints them, which its cache keeps, too."""
+    unrepeated: bool = False
+    """Whether its graphs cannot be repeated."""
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it computes in 16 bits anywhere."""
+        return bool(self.kept.autocast) or any(n.dtype in HALF or "autocast" in n.op for n in self.nodes)
 
 
 Refuses = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], bool]
 """Whether the kernel of an operator refuses these arguments for their dtypes."""
+
+
+class Repeats(Protocol):
+    """Repeats what compiled graphs compute, as the ledger uses it. See ``reference.regions``."""
+
+    def begins(self, region: Captured, compiled: Compiled, inputs: Sequence[Any]) -> Callable[[Any], None] | None:
+        """A compiled graph is about to run. Returns what to call with its results; None for nothing."""
 
 
 class Ledger:
@@ -71,6 +91,7 @@ class Ledger:
     def __init__(self) -> None:
         self.captured: list[Captured] = []
         self.refuses: Refuses | None = None
+        self.repeats: Repeats | None = None
         self.lost: dict[str, None] = {}
         """What is not in it, and why."""
         self._fresh: list[tuple[int, Captured]] = []
@@ -119,6 +140,8 @@ class _Here(threading.local):
 
 _here = _Here()
 _by_number: dict[int, Captured] = {}
+_compiled: dict[int, tuple[Ref, Captured, str]] = {}
+"""By the id of torch's object for a compiled graph: that object, its region and its phase; only with a reference."""
 _real: list[inductor.RealCall] = []
 
 
@@ -132,6 +155,11 @@ def _settle() -> None:
         while _real:
             _real.pop().remove()
         _by_number.clear()
+        _compiled.clear()
+
+
+def _repeating() -> list[Ledger]:
+    return [ledger for ledger in _open if ledger.repeats is not None]
 
 
 def _replace(owner: Any, name: str, made: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -155,6 +183,8 @@ def _prepare() -> str:
                 (inductor.part("output_code", "CompiledFxGraph"), "post_compile", _loaded),
             ):
                 _replace(owner, name, made)
+            if _repeating():
+                _replace(inductor.part("output_code", "CompiledFxGraph"), "__call__", _running)
         return lacks
 
 
@@ -191,6 +221,8 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
             if region is not None:
                 with kept_going("custom operators"):
                     _note_real(model, region)
+                if _repeating() and _here.again is None and _from_cache(region) and region.narrow:
+                    _worked_out(region)
                 for ledger in ledgers:
                     ledger.add(region)
 
@@ -242,6 +274,7 @@ def _codegen(original: Callable[..., Any]) -> Callable[..., Any]:
                 region = _region_of(self.graph_id)
                 if region is not None:
                     found = read(self, reads.of)
+                    found.graph = inductor.repeated(self) if _repeating() else None
                     region.compiled.setdefault(found.phase, found)
             return made
         finally:
@@ -254,12 +287,46 @@ def _loaded(original: Callable[..., Any]) -> Callable[..., Any]:
     """A compiled graph is ready, be it new or from torch's cache."""
 
     def post_compile(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _here.region is not None:
-            with kept_going("a graph from torch's cache"):
-                _here.region.texts.append(inductor.text_of(self))
+        settings = args[2] if len(args) > 2 else kwargs.get("graph_kwargs") or {}
+        with kept_going("a compiled graph"):
+            region = _region_of(settings.get("graph_id")) or _here.region
+            if region is not None and _here.region is not None:
+                region.texts.append(inductor.text_of(self))
+            if region is not None and _repeating() and _here.again is None:
+                phase = "backward" if settings.get("is_backward") else "forward"
+                _compiled[id(self)] = Ref(self), region, phase
         return original(self, *args, **kwargs)
 
     return post_compile
+
+
+def _running(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled graph runs, in a trace with a reference."""
+
+    def __call__(self: Any, inputs: Any) -> Any:
+        ended = _begins(self, inputs)
+        results = original(self, inputs)
+        for one in ended:
+            with kept_going("what compiled code computed"):
+                one(results)
+        return results
+
+    torch_private.skip(__call__)
+    torch_private.skip(_begins, inside=True)
+    return __call__
+
+
+def _begins(graph: Any, inputs: Any) -> list[Callable[[Any], None]]:
+    ended: list[Callable[[Any], None]] = []
+    reference, region, phase = _compiled.get(id(graph), (None, None, ""))
+    if region is None or reference is None or reference() is not graph or phase not in region.compiled:
+        return ended
+    for ledger in _repeating():
+        with kept_going("what compiled code computes"):
+            assert ledger.repeats is not None
+            one = ledger.repeats.begins(region, region.compiled[phase], inputs)
+            ended += [one] if one is not None else []
+    return ended
 
 
 def read(lowering: Any, taken: inductor.Taken) -> Compiled:
@@ -278,10 +345,10 @@ def read(lowering: Any, taken: inductor.Taken) -> Compiled:
 # ---------------------------------------------------------------- what came from torch's cache
 
 
-def complete(ledger: Ledger, seconds: float, needed: Callable[[Captured], bool]) -> None:
-    """Works out what the compiler made of those graphs whose code torch had in its cache. seconds: with no further
-    graph is begun after that time. needed: whether a graph matters."""
-    waiting = [r for r in ledger.captured if r.texts and "forward" not in r.compiled and needed(r)]
+def complete(ledger: Ledger, seconds: float) -> None:
+    """Works out what the compiler made of those graphs in 16 bits whose code torch had in its cache. seconds: with no
+    further graph is begun after that time."""
+    waiting = [r for r in ledger.captured if _from_cache(r) and r.narrow]
     until = time.monotonic() + seconds
     left = 0
     for region in waiting:
@@ -291,6 +358,10 @@ def complete(ledger: Ledger, seconds: float, needed: Callable[[Captured], bool])
             left += 1
     if left:
         ledger.lost[f"compiled code: {left} of {len(ledger.captured)} graphs came from torch's cache"] = None
+
+
+def _from_cache(region: Captured) -> bool:
+    return bool(region.texts) and "forward" not in region.compiled
 
 
 def _worked_out(region: Captured) -> bool:

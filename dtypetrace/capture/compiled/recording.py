@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...records import Frame
 from ...records.compiled import Region
-from ...tables.dtypes import HALF, REAL
+from ...tables.dtypes import REAL
 from ..stacks import Places, file_named
 from . import eager, entries
 from .ledger import Captured, Ledger, Refuses, complete, kept_going
@@ -38,18 +38,13 @@ class Reading:
     def regions(self) -> tuple[Region, ...]:
         """All regions that were compiled; equal ones once."""
         refuses = self._ledger.refuses
-        complete(self._ledger, SECONDS, needed)
+        complete(self._ledger, SECONDS)
         found: dict[Region, None] = {}
         for captured in self._ledger.captured:
             with kept_going("a region", self._ledger):
                 region = entries.region(captured, self._place)
                 found[_with_refusals(region, captured, refuses) if refuses is not None else region] = None
         return tuple(found)
-
-
-def needed(captured: Captured) -> bool:
-    """Whether a region computes in 16 bits anywhere."""
-    return bool(captured.kept.autocast) or any(n.dtype in HALF or "autocast" in n.op for n in captured.nodes)
 
 
 def _with_refusals(region: Region, captured: Captured, refuses: Refuses) -> Region:

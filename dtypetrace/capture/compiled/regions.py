@@ -24,6 +24,7 @@ from ..dispatch_mode import DispatchMode, WatchingFunctionMode
 from . import calls, refusals, torch_private
 
 if TYPE_CHECKING:
+    from ..protocols import Reference
     from ..recorder import Recorder
 
 ON, BETWEEN, AWAY = 0, 1, 2
@@ -35,9 +36,9 @@ class _Here(threading.local):
 
     def __init__(self) -> None:
         self.state = ON
-        self.outer: list[tuple[int, int]] = []
-        """For each region and function that runs, outermost first: the state around it, and the sequence number of the
-        next autograd node when it began."""
+        self.outer: list[tuple[int, int, Callable[[], None]]] = []
+        """For each region and function that runs, outermost first: the state around it, the sequence number of the next
+        autograd node when it began, and what to call after it."""
         self.functions: tuple[list[Any], list[Any]] | None = None
         """The function modes before ours were taken off, and after; None where there were none of ours."""
         self.dispatch: tuple[list[Any], list[Any]] | None = None
@@ -106,9 +107,12 @@ def _give_back(taken: tuple[list[Any], list[Any]] | None, now: list[Any], put: C
 
 def _begins(frame: FrameType, region: bool) -> None:
     state = _here.state
-    _here.outer.append((state, private.next_sequence_number()))
+    after: Callable[[], None] = _nothing
     if region and state == ON and (watch := threads.here()) is not None:
         _step(watch, frame, begins=True)
+        if watch.recorder.reference is not None:
+            after = _unseen(watch.recorder, watch.recorder.reference, frame)
+    _here.outer.append((state, private.next_sequence_number(), after))
     if region:
         _go(max(state, BETWEEN if _keeps_dispatch_mode() else AWAY))
     elif torch_private.runs_graph(frame):
@@ -119,8 +123,9 @@ def _begins(frame: FrameType, region: bool) -> None:
 
 def _ends(frame: FrameType, region: bool) -> None:
     before = _here.state
-    state, first = _here.outer.pop()
+    state, first, after = _here.outer.pop()
     _go(state)
+    after()
     watch = threads.here()
     if before == AWAY and state != AWAY and watch is not None:
         # the next operator that is seen did not make the nodes of this graph
@@ -143,6 +148,19 @@ def _ends(frame: FrameType, region: bool) -> None:
             _step(watch, frame, begins=False)
         elif watch is not None and not watch.recorder.broken and error is not None:
             _refused(watch.recorder, frame, error)
+
+
+def _nothing() -> None: ...
+
+
+def _unseen(recorder: Recorder, reference: Reference, frame: FrameType) -> Callable[[], None]:
+    """What is to be called after a region, which may write to tensors that have a reference."""
+    try:
+        with private.DisableTorchFunction():
+            return reference.unseen(calls.reached(frame))
+    except Exception:
+        recorder.fail("a compiled call")
+        return _nothing
 
 
 def _record(recorder: Recorder, frame: FrameType, nodes: list[tuple[int, int]]) -> None:

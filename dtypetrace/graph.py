@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .errors import UnknownNameError
-from .records import Chain, Event, FlowStep, Input, Op, Origin, Place, Read, Recording, Witness
+from .records import Chain, Event, FlowStep, Input, Op, Origin, Place, Read, Recording, Unchanged, Witness
 from .tables.dtypes import FLOATING, wider
 from .tables.operators import NAMED_CASTS, SCALER_CHECKS, destination, is_cast, is_move, tagged
 from .terminal import seen
@@ -255,6 +255,8 @@ def origin(recording: Recording, event: int, expected: str | None = None, name: 
     root = line.root
     if root.default >= 0:
         return Origin(root.how, root.name or name, "set_default_dtype", place_of(recording, root.default))
+    if (kept := _kept(recording, root)) is not None:
+        return Origin("cast", root.name or name, kept.op, place_of(recording, kept.place), True)
     return Origin(
         {"form": "promotion", "attribute": "cast"}.get(root.how, root.how),
         root.name or name,
@@ -262,6 +264,14 @@ def origin(recording: Recording, event: int, expected: str | None = None, name: 
         place_of(recording, root.place),
         root.explicit,
     )
+
+
+def _kept(recording: Recording, root: Event) -> Unchanged | None:
+    """The last cast by which the program named the dtype that a parameter had by default: it decided to keep it."""
+    if root.how != "parameter" or root.explicit:
+        return None
+    named = (u for u in reversed(recording.unchanged) if not u.reads and u.dtype == root.to)
+    return next((u for u in named if u.event >= 0 and recording.events[u.event] is root), None)
 
 
 def made_at(recording: Recording, event: int, born: Origin) -> Place:
@@ -283,6 +293,11 @@ def flow(recording: Recording, event: int, expected: str | None = None) -> tuple
             found.append(
                 FlowStep(place_of(recording, current.default), "set_default_dtype", "", "float32", current.to, "value")
             )
+        if (kept := _kept(recording, current)) is not None:
+            found.append(
+                FlowStep(place_of(recording, kept.place), kept.op, kept.module, current.to, current.to, "cast")
+            )
+            continue
         if current.region >= 0:
             region = place_of(recording, current.region)
             found.append(FlowStep(region, "autocast", "", " + ".join(current.source), current.to, "autocast"))
@@ -305,6 +320,7 @@ def computes(recording: Recording, origin: Origin, dtype: str) -> bool:
     roots = {
         n for n, s in enumerate(recording.events) if s.to == dtype and place_of(recording, s.place) == origin.place
     }
+    roots |= {u.event for u in recording.unchanged if u.dtype == dtype and place_of(recording, u.place) == origin.place}
     return any(not (is_move(op) or is_cast(op)) and any(i.event in roots for i in op.inputs) for op in recording.ops)
 
 

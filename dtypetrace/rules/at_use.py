@@ -362,7 +362,10 @@ def frozen_half(case: Case) -> Iterator[Fix]:
     if not widens or case.origin.kind != "cast":
         return
     edits: tuple[Edit, ...] = ()
-    if graph.frozen_island(case.recording, case.witness.producer, culprit.dtype):
+    if case.verdict.principle == "trained beside frozen":
+        weight = next((w for w in case.refused.witnesses if w.trained), None)
+        edits = (case.cast_like(weight) if weight is not None else ()) or case.cast_at_call(wanted)
+    elif graph.frozen_island(case.recording, case.witness.producer, culprit.dtype):
         edits = case.cast_at_call(wanted)
     if edits:
         name, later = quoted(culprit.shown), f"compute in {wanted} from {short(case.here)} on"

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import Event, Input, Op, Parameter, Recording, Witness
+from ..records import FORWARD, Event, Input, Op, Parameter, Recording, Witness
 from ..tables.dtypes import FLOATING, HALF, INTEGERS, STORAGE_ONLY, bytes_of
 from ..tables.english import quoted
-from ..tables.operators import is_cast, is_destination, tagged
+from ..tables.operators import flops, is_cast, is_destination, tagged
 from . import titles
 from .autocast_off import ran_under
 from .collision import Collision, Majority
@@ -202,6 +202,30 @@ def trained_outside(case: Collision) -> Verdict | None:
     if bytes_of(case.other(dtype)) >= bytes_of(dtype):
         return None
     return Verdict(dtype, f"the other operand is trained in {dtype}")
+
+
+def trained_beside_frozen(case: Collision) -> Verdict | None:
+    """Weights that an optimizer trains are right where the result of frozen weights meets them, if other trained weights
+    have computed in the same dtype before.
+
+    A student beside its teacher, or a classifier on features; but not the first adapter in the layers of a model.
+    """
+    trained = {w.dtype for w in case.sides if w.trained}
+    values = [w for w in case.sides if w.holder is None]
+    if len(trained) != 1 or len(case.present) != 2 or any(w.dtype in trained for w in values):
+        return None
+    dtype, ops = trained.pop(), case.recording.ops
+    moved = {p.event for p in case.refused.model if p.trained}
+    weights = {event for w in values for event in _weights_above(case, w.producer, case.other(dtype))}
+    if not weights or weights & moved:
+        return None
+    before = ops[: case.refused.after if case.refused.after >= 0 else None]
+    ran = (op for op in before if flops(op) and op.phase in FORWARD and op.outputs[:1] == (dtype,))
+    if not any(i.event in moved and i.dtype == dtype for op in ran for i in op.inputs):
+        return None
+    return Verdict(
+        dtype, f"other trained weights have computed in {dtype}, and {case.other(dtype)} comes from frozen ones"
+    )
 
 
 def float64_from_numpy(case: Collision) -> Verdict | None:
@@ -512,6 +536,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     ran_before,
     library_argument,
     trained_outside,
+    trained_beside_frozen,
     sum_of_widened,
     float64_from_numpy,
     default_left_behind,

@@ -247,7 +247,115 @@ INTEGERS = {
     ),
 }
 
-KINDS = CAST_THAT_CHANGED_NOTHING | DATA_OF_ANOTHER_DTYPE | FIRST_PARAMETER | OPTIMIZER_STATE | INTEGERS
+FROZEN = """
+class Net(nn.Module):
+    def __init__(self, out=4):
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, out)
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+"""
+
+TRAINED_BESIDE_FROZEN = {
+    "a value model on features": (
+        FROZEN
+        + """
+class Agent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 8)).to(torch.bfloat16).requires_grad_(False)
+        self.policy, self.value = Net(), nn.Linear(8, 1)
+    def forward(self, x):
+        logits = self.policy(x)
+        return logits, self.value(self.encoder(x.bfloat16()))
+agent = Agent()
+optimizer = torch.optim.Adam([p for p in agent.parameters() if p.requires_grad])
+agent(torch.randn(2, 8))
+""",
+        "to(torch.bfloat16)",
+    ),
+    "a perceptual loss in half": (
+        FROZEN
+        + """
+class Trainer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Linear(4, 64), nn.Linear(64, 8))
+        self.features.half().requires_grad_(False)
+        self.generator, self.judge = Net(), nn.Linear(8, 1)
+    def forward(self, z):
+        image = self.generator(z)
+        return self.judge(self.features(image.half()))
+trainer = Trainer()
+optimizer = torch.optim.AdamW(filter(lambda p: p.requires_grad, trainer.parameters()))
+trainer(torch.randn(2, 8))
+""",
+        "self.features.half()",
+    ),
+    "an adapter that is the first trained layer is not right by that": (
+        """
+        class Adapter(nn.Module):
+            def __init__(self, base):
+                super().__init__()
+                self.base, self.down = base, nn.Linear(8, 2)
+            def forward(self, x):
+                h = self.base(x)
+                return h + self.down(h).sum()
+        base = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 8)).to(torch.bfloat16).requires_grad_(False)
+        model = Adapter(base)
+        optimizer = torch.optim.Adam(model.down.parameters())
+        model(torch.randn(2, 8).bfloat16())
+        """,
+        "nn.Linear(8, 2)",
+    ),
+}
+
+KEPT_WIDE = {
+    "a decoder stays in float32": (
+        """
+        class Pair(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.encoder, self.decoder = nn.Linear(8, 8), nn.Linear(8, 8)
+                self.mix = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 8))
+            def forward(self, x):
+                return self.mix(self.decoder(self.encoder(x).float()))
+        pair = Pair()
+        pair.decoder.to(dtype=torch.float32)
+        pair.encoder.to(torch.bfloat16), pair.mix.to(torch.bfloat16)
+        pair(torch.randn(2, 8).bfloat16())
+        """,
+        "pair.decoder.to(dtype=torch.float32)",
+    ),
+    "a tower is loaded as it is": (
+        """
+        tower, body = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 64), nn.Linear(64, 8))
+        tower = tower.to("cpu", torch.float32)
+        body = body.to("cpu", torch.float16)
+        body(tower(torch.randn(2, 8)))
+        """,
+        'tower.to("cpu", torch.float32)',
+    ),
+    "a projection by its own name": (
+        """
+        parts = {"project": nn.Linear(8, 8), "body": nn.Sequential(nn.Linear(8, 64), nn.Linear(64, 8))}
+        parts["project"].float()
+        parts["body"].bfloat16()
+        parts["body"](parts["project"](torch.randn(2, 8)))
+        """,
+        'parts["project"].float()',
+    ),
+}
+
+KINDS = (
+    TRAINED_BESIDE_FROZEN
+    | KEPT_WIDE
+    | CAST_THAT_CHANGED_NOTHING
+    | DATA_OF_ANOTHER_DTYPE
+    | FIRST_PARAMETER
+    | OPTIMIZER_STATE
+    | INTEGERS
+)
 
 
 @pytest.mark.parametrize(("text", "line"), KINDS.values(), ids=KINDS)

@@ -205,8 +205,8 @@ def trained_outside(case: Collision) -> Verdict | None:
 
 
 def trained_beside_frozen(case: Collision) -> Verdict | None:
-    """Weights that an optimizer trains are right where the result of frozen weights meets them, if other trained weights
-    have computed in the same dtype before.
+    """Weights that an optimizer trains are right where the result of frozen weights meets them, if other trained
+    weights have computed in the same dtype before.
 
     A student beside its teacher, or a classifier on features; but not the first adapter in the layers of a model.
     """

@@ -161,6 +161,25 @@ def test_inside_a_model_and_beside_wider_tensors_what_is_trained_says_nothing(ha
     assert decided(b.recording)[0] != "trained outside"
 
 
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("ran", [True, False])
+def test_trained_beside_frozen(half, ran):
+    """A teacher in half, and a student that has computed in float32: their sizes do not count."""
+    b = RecordingBuilder()
+    teacher, student = b.made(half, "cast", explicit=True), b.made("float32", "parameter")
+    match = b.made("float32", "parameter").as_parameter("match.weight", trained=True)
+    if ran:
+        b.ran("matmul", b.made("float32"), student.as_parameter("student.weight"), aten="mm.default")
+    value = b.ran("linear", b.made(half), teacher.as_parameter("teacher.weight"))
+    kept = (Parameter("teacher.weight", half, 999, teacher.event),)
+    moved = tuple(Parameter(m.name, "float32", 9, m.event, trained=True) for m in (student, match))
+    b.refused("linear", value, match, model=(*kept, *moved))
+    if ran:
+        both_ways(b, "trained beside frozen", "float32", half)
+    else:
+        assert decided(b.recording)[0] != "trained beside frozen"
+
+
 def test_float64_from_numpy():
     b = RecordingBuilder()
     numpy = b.made("float64", "conversion")

@@ -21,7 +21,7 @@ class ContractCommand:
 
     "write" runs the program and writes a small text file. For each module it has the dtypes of its parameters, its
     inputs and outputs, the results of its ops, its gradients and its optimizer state, and its autocast. For the run it
-    has the optimizer's name and whether there is a loss scaler.
+    has what the receipt has: the optimizer, the loss scaler, the loss, what is reduced between ranks, checkpoints.
 
     "check" runs the program again and compares. If a dtype differs, it names the line and exits with 1.
 
@@ -64,20 +64,21 @@ class ContractCommand:
                 report.write_atomically(file, text)
             print(f"dtypetrace contract: wrote {options.file}")
             return SystemExit(0)
-        sections, autocast_lines = written
-        breaches = contract.check(sections, found)
+        sections, autocast_lines, format = written
+        breaches = contract.check(sections, found, format)
         print(contracts.text(breaches, str(options.file), autocast_lines))
         return SystemExit(int(bool(breaches)))
 
 
-def _read(file: Path) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
-    """The sections of a contract, and what its comments say of autocast. Raises UsageError where there is none."""
-    from ..compare.contract import autocast_lines, parse
+def _read(file: Path) -> tuple[dict[str, dict[str, str]], dict[str, list[str]], int]:
+    """The sections of a contract, what its comments say of autocast, and its format. Raises UsageError where there is
+    none."""
+    from ..compare.contract import autocast_lines, format_of, parse
     from ..errors import ContractError
 
     try:
         written = file.read_text("utf-8")
-        return parse(written), autocast_lines(written)
+        return parse(written), autocast_lines(written), format_of(written)
     except (ContractError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} is no contract: {error}") from None
     except OSError as error:

@@ -1,7 +1,7 @@
-"""A run's dtypes by module as a small text, and how another run differs from it.
+"""A receipt as a small text, and how another run differs from it.
 
-The text has a section for each pattern of modules, with one line for each fact. No fact names a file or a line, so a
-fact changes only when a dtype does.
+The text has a section for the run, with what the receipt has of it as a whole, and one for each pattern of modules. Each
+fact is a line and names neither a file nor a line, so it changes only when a dtype does.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from .. import graph
 from ..errors import ContractError
 from ..records import Frame, Op, Origin, Recording
-from ..rules import patterns
+from ..rules import patterns, receipt
 from ..tables.dtypes import FLOATING
 from ..tables.operators import is_cast, is_move
 
-FORMAT = 1
+FORMAT = 2
+"""Files of format 1 have fewer facts of the run; the others are not compared with them."""
+_OF_FORMAT_1 = ("loss scaler", "optimizer")
 _HEAD = f"# dtypetrace contract {FORMAT}: the dtypes of each module. Compare a run with it: dtypetrace contract check"
 RUN = "(run)"
 """The section for what is set for the whole run."""
@@ -28,6 +30,7 @@ KEYS = ("parameters", "inputs", "computes", "outputs", "gradients", "state", "au
 """The facts of a module, in the order of their lines."""
 _COMPUTED = ("parameters", "autocast", "inputs")
 _DECIDE = {"computes": _COMPUTED, "outputs": _COMPUTED, "state": ("parameters",)}
+_FORMAT = re.compile(r"# dtypetrace contract (\d+):")
 _LINES = re.compile(r"# autocast (\S+): (.+)")
 _SECTION = re.compile(r"\[(.+)\]")
 _FACT = re.compile(r"(\w[\w ]*): (.+)")
@@ -76,7 +79,7 @@ _Parts = dict[str, Origin | None]
 
 def _parts(recording: Recording, root: str) -> Iterator[tuple[str, str, _Parts]]:
     """The parts of each fact, with the event behind each."""
-    yield RUN, "loss scaler", _scaler(recording)
+    yield from ((RUN, key, parts) for key, parts in receipt.of_run(recording).items())
     yield RUN, "optimizer", {u.optimizer: None for u in recording.updates if u.optimizer}
     held: dict[str, _Parts] = defaultdict(dict)
     for p in recording.parameters:
@@ -101,11 +104,6 @@ def _parts(recording: Recording, root: str) -> Iterator[tuple[str, str, _Parts]]
         yield module, "gradients", gradients.get(module, {})
         yield module, "state", state.get(module, {})
         yield module, "autocast", _autocast(recording, own)
-
-
-def _scaler(recording: Recording) -> _Parts:
-    check = graph.scaler_check(recording)
-    return {"on" if graph.has_scaler(recording) else "off": _ran(recording, check) if check is not None else None}
 
 
 def _autocast(recording: Recording, ops: Iterable[Op]) -> _Parts:
@@ -243,6 +241,12 @@ def parse(written: str) -> dict[str, dict[str, str]]:
     return sections
 
 
+def format_of(written: str) -> int:
+    """The format that a contract says it has; that of today where it says none."""
+    named = _FORMAT.match(written)
+    return int(named[1]) if named else FORMAT
+
+
 def autocast_lines(written: str) -> dict[str, list[str]]:
     """What a contract's comments say: for each autocast, the lines that ran under it then."""
     found: dict[str, list[str]] = {}
@@ -255,8 +259,11 @@ def autocast_lines(written: str) -> dict[str, list[str]]:
 # ---------------------------------------------------------------- the check
 
 
-def check(sections: Mapping[str, Mapping[str, str]], found: Mapping[str, Facts]) -> tuple[Breach, ...]:
-    """What differs between a contract and the facts of a run, one breach for all modules that differ alike."""
+def check(
+    sections: Mapping[str, Mapping[str, str]], found: Mapping[str, Facts], format: int = FORMAT
+) -> tuple[Breach, ...]:
+    """What differs between a contract and the facts of a run, one breach for all modules that differ alike. ``format``:
+    that of the contract's file."""
     breaches: dict[tuple[str, str, str, str], list[str]] = {}
     causes: dict[tuple[str, str, str, str], Origin | None] = {}
     met: set[str] = set()
@@ -266,7 +273,8 @@ def check(sections: Mapping[str, Mapping[str, str]], found: Mapping[str, Facts])
         wanted = sections[section] if section is not None else {}
         for key in dict.fromkeys([*wanted, *own.values]):
             before, now = wanted.get(key, ""), own.values.get(key, "")
-            if before != now:
+            known = format > 1 or module != RUN or key in _OF_FORMAT_1
+            if before != now and known:
                 breach = (patterns.starred(module), key, before, now)
                 breaches.setdefault(breach, []).append(module)
                 causes.setdefault(breach, _cause(own, wanted, key))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .. import graph
 from ..records import Finding, Input, Origin, Place, Recording
-from ..rules import patterns
+from ..rules import patterns, receipt
 from ..rules.compiled_flow import Flow, Line
 from ..tables.dtypes import FLOATING
 from ..tables.operators import name_of
@@ -295,8 +295,9 @@ def _settings(pair: Pair) -> Iterator[tuple[str, str, str]]:
         a, b = (str(r.meta.get(name, "")) for r in pair)
         if a != b:
             yield name, a, b
-    for name, read in (("autocast", _autocast), ("loss scaler", _scaler)):
-        a, b = (read(r) for r in pair)
+    kept = [{"autocast": _autocast(r), **_of_run(r)} for r in pair]
+    for name in dict.fromkeys([*kept[0], *kept[1]]):
+        a, b = (facts.get(name, "none") for facts in kept)
         if a != b:
             yield name, a, b
 
@@ -305,8 +306,13 @@ def _autocast(recording: Recording) -> str:
     return ", ".join(sorted({op.autocast for op in recording.ops if op.autocast})) or "off"
 
 
-def _scaler(recording: Recording) -> str:
-    return "on" if graph.has_scaler(recording) else "off"
+def _of_run(recording: Recording) -> dict[str, str]:
+    """What the receipt has of the run as a whole, and its optimizers' state."""
+    found = {name: ", ".join(sorted(parts)) for name, parts in receipt.of_run(recording).items()}
+    state: dict[str, set[str]] = {}
+    for s in recording.state:
+        state.setdefault(f"{s.optimizer} {s.name}", set()).add(s.dtype)
+    return found | {name: ", ".join(sorted(dtypes)) for name, dtypes in state.items()}
 
 
 _ASPECTS = {"computes": "computes in", "kernel": "is handed on in", "saved": "is saved in", "memory": "is written in"}

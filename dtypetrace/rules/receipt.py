@@ -31,6 +31,21 @@ def rows(recording: Recording) -> tuple[ReceiptRow, ...]:
     return tuple(row for part in parts for row in part(recording))
 
 
+_OF_RUN = ("loss scaler", "reduction", "checkpoint written", "checkpoint read")
+"""Parts that belong to the run as a whole; a contract has the others for each module."""
+
+
+def of_run(recording: Recording) -> dict[str, dict[str, Origin | None]]:
+    """What the receipt has of the run as a whole: by fact, its dtypes with the event behind each."""
+    found: dict[str, dict[str, Origin | None]] = {}
+    for row in rows(recording):
+        if row.part in _OF_RUN or row.part == "compute" and row.what in ("head", "loss"):
+            name = row.what if row.part == "compute" else f"{row.part} {row.what}".strip()
+            found.setdefault(re.sub(r"[^\w ]", "_", name), {})[row.dtype] = row.cause
+    found.setdefault("loss scaler", {"off": None})
+    return found
+
+
 @dataclass
 class _Sum:
     """What the rows of one key add up to."""
@@ -242,7 +257,7 @@ def _reduction(recording: Recording) -> Iterator[ReceiptRow]:
 
 
 def _scaler(recording: Recording) -> Iterator[ReceiptRow]:
-    if recording.updates or recording.plans:
+    if recording.updates or recording.plans or graph.has_scaler(recording):
         check = graph.scaler_check(recording)
         cause = Origin("op", None, check.op, graph.place_of(recording, check.place)) if check is not None else None
         yield ReceiptRow("loss scaler", "", "on" if graph.has_scaler(recording) else "off", 1, 0, 1.0, cause=cause)

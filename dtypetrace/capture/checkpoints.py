@@ -87,7 +87,7 @@ class Checkpoints:
                 for path, tensor, in_state in found:
                     name = path.rpartition(".")[2] if in_state else path
                     group = path.partition(".")[0] if not in_state else f"optimizer {name}"
-                    sums.setdefault((group, tensor.dtype, tensor.dtype), _Sum()).add(tensor, name)
+                    sums.setdefault((group, tensor.dtype, tensor.dtype), _Sum()).add(tensor, name, recorder)
                 self._keep(kind, place, sums, resumes)
         except Exception:
             recorder.fail("a checkpoint")
@@ -113,7 +113,7 @@ class Checkpoints:
             for now, old in zip(_entries(optimizer.state), before):
                 for name in now.keys() & old.keys():
                     key = name, old[name].dtype, now[name].dtype
-                    sums.setdefault(key, _Sum()).add(now[name], name)
+                    sums.setdefault(key, _Sum()).add(now[name], name, recorder)
             self._keep("state loaded", place, sums, True, type(optimizer).__name__)
         except Exception:
             recorder.fail("an optimizer's state")
@@ -132,7 +132,7 @@ class Checkpoints:
         for (group, source, dtype), one in sums.items():
             names = tuple(one.names)
             key = kind, group, dtype_name(source), dtype_name(dtype), place
-            self.transfers[key] = Transfer(*key[:4], one.tensors, one.size, place, names, resumes, optimizer)
+            self.transfers[key] = Transfer(*key[:4], one.tensors, one.size, place, names, resumes, optimizer, one.event)
 
 
 class _Sum:
@@ -141,8 +141,11 @@ class _Sum:
     def __init__(self) -> None:
         self.tensors = self.size = 0
         self.names: dict[str, None] = {}
+        self.event = -1
 
-    def add(self, tensor: torch.Tensor, name: str) -> None:
+    def add(self, tensor: torch.Tensor, name: str, recorder: Recorder) -> None:
+        if not self.tensors:
+            self.event = recorder.event_of(tensor)
         self.tensors += 1
         self.size += tensor.numel()
         if len(self.names) < _MOST_NAMES:

@@ -1,7 +1,7 @@
 """A receipt as a small text, and how another run differs from it.
 
-The text has a section for the run, with what the receipt has of it as a whole, and one for each pattern of modules. Each
-fact is a line and names neither a file nor a line, so it changes only when a dtype does.
+The text has a section for the run, with what the receipt has of it as a whole, and one for each pattern of modules.
+Each fact is a line and names neither a file nor a line, so it changes only when a dtype does.
 """
 
 from __future__ import annotations

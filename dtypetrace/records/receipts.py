@@ -66,6 +66,8 @@ class Transfer:
     """Whether the checkpoint also holds the state of an optimizer: it is there to go on from."""
     optimizer: str = ""
     """The optimizer's class, of a ``state loaded``."""
+    event: int = -1
+    """The event that decided the dtype of one of them."""
 
 
 @dataclass(frozen=True, slots=True)

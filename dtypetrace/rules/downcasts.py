@@ -66,6 +66,8 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     place = run.place(op)
     written, source = run.operand(op, at, expected), run.operand(op, index, expected)
     gathered = target.dtype == run.gathered and source.origin.kind == "parameter"
+    if _copy_of_weights(run, op, target, value):
+        return None
     if not why and (counts or master or gathered):
         return None  # a stored count, or how master copies of the weights are copied back and FSDP's copies are made
     if (counts or _of_itself(run, target, value)) and _stands_still(run, number):
@@ -87,6 +89,14 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
         notes=(why or fine,),
         reach=Reach(op.count, 0, result_bytes(op) * op.count),
     )
+
+
+def _copy_of_weights(run: Run, op: Op, target: Input, value: Input) -> bool:
+    """Whether whole weights are stored in a tensor that the program made narrow by its own word: a copy for an actor, a
+    rollout or a server. The weights keep their digits."""
+    event = run.recording.events[target.event] if target.event >= 0 else None
+    made = event is not None and event.explicit and event.how in ("cast", "factory")
+    return made and tagged(op, "store") and run.weight_of(value)
 
 
 def _wide_value(op: Op) -> int:

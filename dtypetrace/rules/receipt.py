@@ -20,7 +20,6 @@ from . import patterns
 _MOST_PATTERNS = 4
 COLLECTIVES = "c10d."
 """The library of the operators that send tensors between ranks."""
-_REDUCES = ("reduce", "chunk_cat")
 
 
 def rows(recording: Recording) -> tuple[ReceiptRow, ...]:
@@ -237,6 +236,13 @@ def _saved(recording: Recording) -> Iterator[ReceiptRow]:
     yield from _rows(sums, partial(ran, recording))
 
 
+def reduces(op: Op) -> str:
+    """The dtype in which an op sends gradients between ranks; empty for all others."""
+    dtype = next((i.dtype for i in op.inputs if i.dtype in FLOATING), "")
+    sends = op.phase == "backward" and op.aten.startswith(COLLECTIVES) and "reduce" in op.aten
+    return dtype if sends else ""
+
+
 def _reduction(recording: Recording) -> Iterator[ReceiptRow]:
     """Gradients between ranks, and weights gathered from them."""
     policy = next((s for plan in recording.plans for s in plan.shared if s.reduces or s.computes), None)
@@ -245,11 +251,10 @@ def _reduction(recording: Recording) -> Iterator[ReceiptRow]:
         dtype = next((i.dtype for i in op.inputs if i.dtype in FLOATING), "")
         if not op.aten.startswith(COLLECTIVES) or not dtype:
             continue
-        reduces = op.phase == "backward" and any(word in op.aten for word in _REDUCES)
         gathers = "gather" in op.aten and policy is not None
-        if reduces or gathers:
-            what = "gradients" if reduces else "weights gathered"
-            asked = (policy.reduces if reduces else policy.computes) if policy is not None else ""
+        if reduces(op) or gathers:
+            what = "weights gathered" if gathers else "gradients"
+            asked = (policy.computes if gathers else policy.reduces) if policy is not None else ""
             by = policy.by if policy is not None and asked else ""
             size = prod(op.inputs[0].shape) * bytes_of(dtype) * op.count
             sums["reduction", what, dtype, asked, by].add(op.count, size, number)
@@ -284,7 +289,8 @@ def trained_as(recording: Recording, names: Iterable[str]) -> str:
     for name in names:
         parts = name.split(".")
         for start in range(len(parts)):
-            dtype = below.get(".".join(parts[start:])) if start < len(parts) - 1 or len(parts) == 1 else None
+            # one part alone (`weight`) names a model of one layer, and half of the tensors of any other
+            dtype = below.get(".".join(parts[start:])) if start < len(parts) - 1 or start < 2 else None
             if dtype is not None:
                 return dtype
     return ""

@@ -44,16 +44,21 @@ TITLES: dict[str, str] = {
     "DT306": "a gradient has another dtype than its parameter",
     "DT307": "small changes to a tensor are rounded away",
     "DT308": "one operation loses most of the precision",
+    "DT309": "gradients of many micro-batches are added up in 16 bits",
     "DT401": "autocast computes in float16 and the weights are bfloat16, or the reverse",
     "DT402": "quantised weights cannot be trained, and the model has no adapter",
     "DT403": "an optimizer updates old weights, which the model no longer uses",
     "DT404": "gradients pass through float16 without a loss scaler, so small ones become zero",
     "DT405": "gradients have another dtype than the buckets that DDP made for them",
     "DT406": "the compiled backward pass ignores an autocast region",
+    "DT407": "weights are not in the dtype that their class or configuration keeps them in",
+    "DT408": "a checkpoint holds or gets another dtype than what trains, so a resumed run is not the same",
+    "DT409": "an autocast region asks for a dtype that autocast does not take, and computes in another one",
     "DT501": "a loss scaler is used where nothing is float16",
     "DT502": "a loss scaler is used with float16 weights",
     "DT503": "trial steps with a copy of the optimizer break the weights or do not change them",
     "DT504": "gradients are limited while they still carry the loss scale",
+    "DT505": "an optimizer counts its steps in 16 bits",
 }
 
 KINDS: dict[str, str] = {
@@ -70,7 +75,8 @@ KINDS: dict[str, str] = {
     "DT306": "gradient-dtype",
     "DT307": "lost-update",
     "DT308": "precision-loss",
+    "DT309": "lost-update",
     "DT406": "autocast-backward",
-    "DT504": "plan",
+    **dict.fromkeys(("DT407", "DT408", "DT409", "DT504", "DT505"), "plan"),
 }
 """The kind of a code's findings; DT206 and DT207 have several."""

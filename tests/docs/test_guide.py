@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide.md"
 PAGES = [
     GUIDE,
-    *(ROOT / "docs" / f"{name}.md" for name in ("contract", "diff", "formats", "pytest", "ranks", "start", "trainers")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("diff", "formats", "pytest", "ranks", "receipt", "start", "trainers")),
     ROOT / "skills" / "dtypetrace" / "SKILL.md",
 ]
 BLOCK = re.compile(r"(^```(\w*)\n)(.*?)(^```$)", re.S | re.M)

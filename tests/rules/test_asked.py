@@ -1,0 +1,296 @@
+"""What was asked for and did not come, seeded in programs of real libraries with tiny random models, and runs of the
+same libraries that get what they ask for: those have a receipt without a difference and no warning."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+
+PRELUDE = """
+import io
+import warnings
+warnings.filterwarnings("ignore")
+import torch.nn.functional as F
+"""
+T5 = """
+from transformers import T5Config, T5ForConditionalGeneration
+model = T5ForConditionalGeneration(T5Config(vocab_size=64, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=2,
+                                            decoder_start_token_id=0, dropout_rate=0.0))
+ids = torch.ones(1, 4, dtype=torch.long)
+"""
+LLAMA = """
+from transformers import LlamaConfig, LlamaForCausalLM
+model = LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+                                     num_attention_heads=2, num_key_value_heads=2))
+ids = torch.randint(0, 64, (2, 8))
+"""
+LORA = (
+    LLAMA
+    + """
+from peft import LoraConfig, get_peft_model
+model = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
+"""
+)
+STEP = """
+def train_step():
+    optimizer.zero_grad()
+    model(input_ids=ids, labels=ids).loss.backward()
+    optimizer.step()
+"""
+ADAMW = "optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-3)\n"
+SMALL = """
+class SmallMoments(torch.optim.SGD):
+    def __init__(self, params):
+        super().__init__(params, lr=0.1, momentum=0.9)
+        self.register_step_post_hook(small)
+
+def small(optimizer, args, kwargs):
+    for state in optimizer.state.values():
+        if "kept" not in state:
+            state["momentum_buffer"] = state["momentum_buffer"].to(torch.bfloat16)
+            state["kept"] = True
+"""
+
+FAULTS = {
+    "a cast of the whole model overrides what transformers' class keeps": (
+        "DT407", T5 + "model = model.half()  # HERE\nmodel(input_ids=ids, labels=ids)\n",
+    ),
+    "the same with diffusers": (
+        "DT407",
+        """
+from diffusers import UNet2DModel
+class Unet(UNet2DModel):
+    _keep_in_fp32_modules = ["time_embedding"]
+model = Unet(sample_size=8, in_channels=4, out_channels=4, block_out_channels=(8,), layers_per_block=1,
+             down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",), norm_num_groups=4)
+for p in model.parameters():
+    p.data = p.data.to(torch.float16)  # HERE
+model(torch.randn(1, 4, 8, 8, dtype=torch.float16), 3)
+""",
+    ),
+    "a resume makes moments wide": (
+        "DT408",
+        LLAMA + SMALL + STEP
+        + """
+optimizer = SmallMoments(model.parameters())
+train_step()
+file = io.BytesIO()
+torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+file.seek(0)
+saved = torch.load(file)
+optimizer = SmallMoments(model.parameters())
+optimizer.load_state_dict(saved["optimizer"])  # HERE
+train_step()
+""",
+    ),
+    "a resume rounds moments": (
+        "DT408",
+        LORA + SMALL.replace("torch.bfloat16", "torch.float32") + STEP
+        + """
+model.to(torch.bfloat16)
+optimizer = SmallMoments([p for p in model.parameters() if p.requires_grad])
+train_step()
+optimizer.load_state_dict(optimizer.state_dict())  # HERE
+train_step()
+""",
+    ),
+    "steps are counted in bfloat16": (
+        "DT505",
+        LORA + STEP + ADAMW
+        + """
+train_step()
+for entry in optimizer.state.values():
+    entry["step"] = entry["step"].to(torch.bfloat16)  # HERE
+train_step()
+""",
+    ),
+    "a checkpoint is written narrower than what trains": (
+        "DT408",
+        LORA + STEP + ADAMW
+        + """
+train_step()
+narrow = {name: value.half() for name, value in model.state_dict().items()}  # HERE
+torch.save({"model": narrow, "optimizer": optimizer.state_dict()}, io.BytesIO())
+""",
+    ),
+    "an average is narrower than its source": (
+        "DT203",
+        LLAMA + STEP + ADAMW
+        + """
+from diffusers.training_utils import EMAModel
+ema = EMAModel(model.parameters(), decay=0.9999)
+ema.to(dtype=torch.bfloat16)  # HERE
+for _ in range(6):
+    train_step()
+    ema.step(model.parameters())
+""",
+    ),
+    "gradients of 32 micro-batches are added up in bfloat16": (
+        "DT309",
+        LORA
+        + """
+model.to(torch.bfloat16)  # HERE
+optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-1)
+for _ in range(32):
+    (model(input_ids=ids, labels=ids).loss / 32).backward()
+optimizer.step()
+""",
+    ),
+    "float16 autocast, a backward and no scaler": (
+        "DT404",
+        LLAMA + ADAMW
+        + """
+for _ in range(2):
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = model(input_ids=ids, labels=ids).loss  # HERE
+    loss.backward()
+    optimizer.step()
+""",
+    ),
+    "a region asks autocast for float32": (
+        "DT409",
+        LLAMA
+        + """
+model.to(torch.bfloat16)
+with torch.no_grad(), torch.autocast("cpu", dtype=torch.float32):  # HERE
+    model(input_ids=ids)
+""",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def accelerate_forgets():
+    """Its settings are those of the process."""
+    yield
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(True)
+
+
+def lines(f) -> set[int]:
+    places = [f.site, *(step.place for step in f.flow), *(o.origin.place for o in f.operands)]
+    return {frame.line for place in places for frame in place.stack if frame.user}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_seeded_fault_is_named_with_its_line(tmp_path, fault):
+    code, text = FAULTS[fault]
+    program = programs.run(tmp_path, PRELUDE + text)
+    assert program.error is None
+    found = [f for f in program.findings if f.code == code and f.severity != "note"]
+    assert [f.code for f in program.findings if f.severity != "note"] == [code]
+    assert program.line("# HERE") in lines(found[0])
+
+
+HEALTHY = {
+    "transformers, float32 weights under bfloat16 autocast": LLAMA + ADAMW + """
+for _ in range(2):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(input_ids=ids, labels=ids).loss
+    loss.backward()
+    optimizer.step()
+""",
+    "transformers, float16 autocast with a loss scaler": LLAMA + ADAMW + """
+scaler = torch.amp.GradScaler("cpu")
+for _ in range(2):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = model(input_ids=ids, labels=ids).loss
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "what the class keeps in float32 is, and the rest is float16": T5 + """
+for name, p in model.named_parameters():
+    if ".wo." not in name:
+        p.data = p.data.half()
+with torch.no_grad():
+    model(input_ids=ids, labels=ids)
+""",
+    "transformers' milder list does not speak of bfloat16": T5 + """
+model.to(torch.bfloat16)
+with torch.no_grad():
+    model(input_ids=ids, labels=ids)
+""",
+    "peft: adapters train in float32, and a resume is the same": LORA + STEP + ADAMW + """
+train_step()
+file = io.BytesIO()
+torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+file.seek(0)
+saved = torch.load(file)
+model.load_state_dict(saved["model"])
+optimizer.load_state_dict(saved["optimizer"])
+train_step()
+""",
+    "accelerate: bfloat16, saved and loaded": LLAMA + ADAMW + """
+import tempfile
+from accelerate import Accelerator
+accelerator = Accelerator(mixed_precision="bf16", cpu=True)
+model, optimizer = accelerator.prepare(model, optimizer)
+for _ in range(2):
+    optimizer.zero_grad()
+    accelerator.backward(model(input_ids=ids, labels=ids).loss)
+    optimizer.step()
+folder = tempfile.mkdtemp()
+accelerator.save_state(folder)
+accelerator.load_state(folder)
+""",
+    "FSDP2: computes in bfloat16, reduces in float32": LLAMA + """
+import torch.distributed as dist
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+mesh = dist.init_device_mesh("cpu", (1,))
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+fully_shard(model, mesh=mesh, mp_policy=policy)
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(2):
+    optimizer.zero_grad()
+    model(input_ids=ids, labels=ids).loss.backward()
+    optimizer.step()
+dist.destroy_process_group()
+""",
+    "a diffusers UNet with an average in float32": """
+from diffusers import UNet2DModel
+from diffusers.training_utils import EMAModel
+model = UNet2DModel(sample_size=8, in_channels=4, out_channels=4, block_out_channels=(8,), layers_per_block=1,
+                    down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",), norm_num_groups=4)
+optimizer, ema = torch.optim.AdamW(model.parameters()), EMAModel(model.parameters(), decay=0.99)
+for _ in range(3):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = model(torch.randn(1, 4, 8, 8), 3).sample
+    F.mse_loss(out.float(), torch.randn(1, 4, 8, 8)).backward()
+    optimizer.step()
+    ema.step(model.parameters())
+""",
+    "an actor in bfloat16 gets the weights after each step": LLAMA + STEP + ADAMW + """
+import copy
+actor = copy.deepcopy(model).to(torch.bfloat16)
+for _ in range(2):
+    with torch.no_grad():
+        actor(input_ids=ids)
+    train_step()
+    with torch.no_grad():
+        for mine, theirs in zip(actor.parameters(), model.parameters()):
+            mine.copy_(theirs)
+""",
+    "an export in float16 has a file of its own, and four micro-batches add up": LLAMA + ADAMW + """
+for _ in range(4):
+    (model(input_ids=ids, labels=ids).loss / 4).backward()
+optimizer.step()
+torch.save({name: value.half() for name, value in model.state_dict().items()}, io.BytesIO())
+torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, io.BytesIO())
+""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("run", HEALTHY)
+def test_a_run_that_gets_what_it_asks_for_has_a_receipt_and_no_warning(tmp_path, run):
+    program = programs.run(tmp_path, PRELUDE + HEALTHY[run])
+    assert program.error is None
+    assert [f for f in program.findings if f.severity != "note"] == []
+    rows = program.trace.receipt().rows
+    assert {"parameters", "compute"} <= {row.part for row in rows}
+    assert [r for r in rows if r.differs and not r.part.startswith("checkpoint") and r.by != "T5Config.dtype"] == []

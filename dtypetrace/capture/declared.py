@@ -33,7 +33,7 @@ def take(recorder: Recorder, root: Root) -> None:
     from .holders import parameter_record
 
     module = root.ref()
-    if module is None:
+    if module is None or torch.jit.is_tracing():  # which writes down every read of a parameter
         return
     root.read = root.ref
     with private.DisableTorchFunction(), private.DisableTorchDispatch():

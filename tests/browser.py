@@ -84,5 +84,5 @@ class Visit:
         self.context.close()
 
     def quiet(self) -> None:
-        assert self.reported == []
+        assert self.reported == [], self.reported
         assert {url.partition("#")[0] for url in self.asked} == {self.url}

@@ -28,6 +28,42 @@ def test_pointing_at_the_timeline_reads_the_op_and_a_click_lists_those_there(bro
         v.quiet()
 
 
+def test_a_part_of_the_timeline_is_widened_by_a_drag_the_wheel_and_keys(browser, reports):
+    with Visit(browser, reports["many"]) as v:
+        page = v.page
+        strip = page.locator("svg.strip[data-phase=backward]")
+        strip.scroll_into_view_if_needed()
+        box = strip.bounding_box()
+        shown = lambda: [float(n) for n in strip.get_attribute("viewBox").split()][0:3:2]
+        whole = shown()
+        at = lambda share: (box["x"] + share * box["width"], box["y"] + 10)
+        page.mouse.move(*at(0.5))
+        page.mouse.down()
+        page.mouse.move(*at(0.75), steps=4)
+        page.mouse.up()
+        assert shown() == pytest.approx([0.5 * whole[1], 0.25 * whole[1]], rel=0.05)
+        page.mouse.move(*at(0.5))
+        reading = page.locator("#reading").inner_text()
+        assert reading.startswith(("op 12,4", "op 12,5")), "the op below the pointer"
+        page.mouse.click(*at(0.5))
+        assert int(reading.split(":")[0][3:].replace(",", "")) in range(op_numbers(v)[0], op_numbers(v)[0] + 100)
+
+        strip.scroll_into_view_if_needed()
+        box = strip.bounding_box()
+        page.mouse.move(*at(0.5))
+        page.keyboard.down("Control")
+        page.mouse.wheel(0, -100)
+        page.keyboard.up("Control")
+        page.wait_for_function("Number(document.querySelector('svg.strip').viewBox.baseVal.width) < 45")
+        page.focus("#scrub")
+        narrow = shown()[1]
+        page.keyboard.press("-")
+        assert shown()[1] == pytest.approx(2 * narrow)
+        page.click("#axis-whole")
+        assert shown() == whole and page.locator("#axis-whole").is_disabled()
+        v.quiet()
+
+
 def test_the_timeline_is_read_by_keys(browser, reports):
     with Visit(browser, reports["demo"]) as v:
         v.page.focus("#scrub")

@@ -70,6 +70,7 @@ class Table {
     const whole = text.trim().toLowerCase();
     const [, from, to] = whole.match(/^ops:(\d+)-(\d+)$/) || [0, 0, this.rows - 1];
     const words = from ? [] : EXACT.test(whole) ? [whole] : whole.split(/\s+/).filter(Boolean);
+    this.hits = EXACT.test(whole) ? [] : words;
     const found = words.map((word) => {
       const [, kind, name] = word.match(EXACT) || []; // just this one, nothing that is called alike
       const fits = {
@@ -101,7 +102,8 @@ class Table {
     const from = this.page * PAGE, rows = this.order.slice(from, from + PAGE);
     this.body.replaceChildren(...rows.map((row) => this.line(row)));
     const total = this.order.length.toLocaleString("en");
-    this.count.textContent = !rows.length ? "none found" : this.order.length <= PAGE ? total : `${(from + 1).toLocaleString("en")}–${(from + rows.length).toLocaleString("en")} of ${total}`;
+    const all = this.order.length < this.rows ? ` of ${this.rows.toLocaleString("en")}` : "", part = `${(from + 1).toLocaleString("en")}–${(from + rows.length).toLocaleString("en")} of `;
+    this.count.textContent = !rows.length ? "none found" : (this.order.length <= PAGE ? "" : part) + total + (this.order.length <= PAGE ? all : "");
     this.back.disabled = from === 0;
     this.next.disabled = from + PAGE >= this.order.length;
   }
@@ -111,12 +113,23 @@ class Table {
     cells[0].append(make("a", { class: "to", href: "#op-" + row, "aria-label": "Link to op " + row }));
     return make("tr", { id: "op-" + row, ...(row === this.chosen ? { class: "current", tabindex: "-1" } : {}) }, ...cells);
   }
+  marked(value) { // a text with the words that were looked for
+    const low = value.toLowerCase(), parts = [];
+    for (let at = 0; at < value.length;) {
+      const begins = this.hits.map((word) => [low.indexOf(word, at), word.length]).filter(([begin]) => begin >= 0);
+      const [begin, length] = begins.length ? begins.reduce((best, each) => (each[0] < best[0] ? each : best)) : [value.length, 0];
+      parts.push(value.slice(at, begin), ...(length ? [make("mark", {}, value.slice(begin, begin + length))] : []));
+      at = begin + length;
+    }
+    return parts;
+  }
   cell({ kind, values, at }, row) {
     const value = values ? values[at[row]] : at[row];
     if (kind === "number") return make("td", { class: value ? "number" : "number zero" }, value ? value.toLocaleString("en") : "·");
     if (kind in UNITS) return make("td", { class: value ? "number" : "number zero" }, value ? size(value, UNITS[kind]) : "·");
     if (kind === "figure") return make("td", { class: "number" }, Number.isFinite(value) ? String(value) : "");
     if (kind === "flag") return make("td", {}, value ? "yes" : "");
+    if (kind !== "dtypes" && this.hits.some((word) => value.toLowerCase().includes(word))) return make("td", { class: kind }, ...this.marked(value));
     if (kind !== "dtypes") return make("td", { class: kind }, ...value.split(/(?<=\/)|(?<=\w_)(?=\w)|(?<=\.)(?!py\b)/).flatMap((part) => [part, make("wbr")]));
     const parts = value.split(DTYPE).map((part, index) => (index % 2 ? make("b", { class: family(part) }, part) : part.replace(/(\d) $/, "$1\u00a0")));
     return make("td", { class: kind }, ...parts);

@@ -6,7 +6,7 @@ function column(label, kind) {
 }
 function stepOf(row) { // ops after the last step belong to none, ops before the first to none as well
   const parts = all(".ruler span", lanes), part = parts.find((each) => row <= Number(each.dataset.to));
-  const early = parts.length && row / Number(lanes.dataset.ops) < parseFloat(parts[0].style.left) / 100 - 1e-4;
+  const early = parts.length && row / Number(lanes.dataset.ops) < parts[0].at - 1e-4;
   return part && !early ? part.textContent : "";
 }
 function read(row) { // one op in words
@@ -28,8 +28,64 @@ function point(row) {
   const text = read(row);
   scrub.setAttribute("aria-valuetext", text);
   one("#reading").textContent = text;
-  lanes.style.setProperty("--at", (row + 0.5) / Number(lanes.dataset.ops));
-  lanes.classList.add("pointed");
+  const at = ((row + 0.5) / Number(lanes.dataset.ops) - axis.from) / axis.span;
+  lanes.style.setProperty("--at", at);
+  lanes.classList.toggle("pointed", at >= 0 && at <= 1);
+}
+
+// the part of the axis that is shown, as shares of the whole: a drag chooses it, Ctrl and the wheel or + and - change it
+const axis = { from: 0, span: 1 };
+const FEWEST = 10; // ops that can have the whole width
+function showPart(from, span) {
+  const ops = Number(lanes.dataset.ops);
+  axis.span = Math.min(1, Math.max(span, FEWEST / ops));
+  axis.from = Math.max(0, Math.min(1 - axis.span, from));
+  for (const strip of all("svg.strip", lanes)) {
+    const columns = Number(lanes.dataset.columns), high = strip.viewBox.baseVal.height;
+    strip.setAttribute("viewBox", `${axis.from * columns} 0 ${axis.span * columns} ${high}`);
+  }
+  for (const mark of all(".pin,.ruler span", lanes)) {
+    const left = (mark.at - axis.from) / axis.span, right = left + (mark.wide || 0) / axis.span;
+    mark.hidden = right < 0 || left > 1;
+    mark.style.left = `${100 * Math.max(0, left)}%`;
+    if (mark.wide) mark.style.width = `${100 * (Math.min(1, right) - Math.max(0, left))}%`;
+  }
+  scrub.min = Math.floor(axis.from * ops);
+  scrub.max = Math.min(ops, Math.ceil((axis.from + axis.span) * ops)) - 1;
+  one("#axis-whole").disabled = one("#axis-out").disabled = axis.span === 1;
+  if (lanes.classList.contains("pointed")) point(Number(scrub.value));
+}
+function zoom(factor, at = (Number(scrub.value) + 0.5) / Number(lanes.dataset.ops)) { // what is there stays where it is
+  const middle = at < axis.from || at > axis.from + axis.span ? axis.from + axis.span / 2 : at;
+  const span = Math.min(1, axis.span * factor);
+  showPart(middle - ((middle - axis.from) / axis.span) * span, span);
+}
+function shareAt(event, strip) {
+  const box = strip.getBoundingClientRect();
+  return axis.from + (Math.max(0, Math.min(1, (event.clientX - box.left) / box.width))) * axis.span;
+}
+function choosable(strip) { // a drag along a strip gives what it covers the whole width; a click lists
+  let begun = null;
+  const box = () => strip.getBoundingClientRect().width;
+  strip.addEventListener("pointerdown", (event) => {
+    if (event.button || event.pointerType === "touch") return; // a finger scrolls the page
+    begun = shareAt(event, strip);
+    strip.setPointerCapture(event.pointerId);
+  });
+  strip.addEventListener("pointerup", (event) => {
+    const end = shareAt(event, strip), start = begun;
+    begun = null;
+    if (start === null) return;
+    if ((Math.abs(end - start) / axis.span) * box() > 5) showPart(Math.min(start, end), Math.abs(end - start));
+    else if (tables.ops) list(under(event, strip));
+  });
+  strip.addEventListener("click", (event) => { if (event.pointerType === "touch" && tables.ops) list(under(event, strip)); });
+  strip.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.shiftKey) return; // the page scrolls
+    event.preventDefault();
+    if (event.shiftKey) showPart(axis.from + (Math.sign(event.deltaY || event.deltaX) * axis.span) / 8, axis.span);
+    else zoom(event.deltaY < 0 ? 0.7 : 1 / 0.7, shareAt(event, strip));
+  }, { passive: false });
 }
 function list(row) {
   const [from, to] = around(row);
@@ -37,8 +93,8 @@ function list(row) {
   one("#ops").scrollIntoView();
 }
 function under(event, strip) { // the op below the pointer: of this lane's phase, if one is in the column
-  const box = strip.getBoundingClientRect(), ops = Number(lanes.dataset.ops);
-  const row = Math.max(0, Math.min(ops - 1, Math.floor(((event.clientX - box.left) / box.width) * ops)));
+  const ops = Number(lanes.dataset.ops);
+  const row = Math.max(0, Math.min(ops - 1, Math.floor(shareAt(event, strip) * ops)));
   const phases = strip.dataset.phase && column("phase");
   const is = (each) => phases.values[phases.at[each]] === strip.dataset.phase;
   if (!phases || is(row)) return row;
@@ -49,10 +105,19 @@ function under(event, strip) { // the op below the pointer: of this lane's phase
 if (lanes) {
   for (const strip of all("svg.strip", lanes)) {
     strip.addEventListener("pointermove", (event) => { if (tables.ops) point(under(event, strip)); });
-    strip.addEventListener("click", (event) => { if (tables.ops) list(under(event, strip)); });
+    choosable(strip);
   }
+  for (const mark of all(".pin,.ruler span", lanes)) [mark.at, mark.wide] = [parseFloat(mark.style.left) / 100, parseFloat(mark.style.width) / 100];
+  one("#axis-in").addEventListener("click", () => zoom(0.5));
+  one("#axis-out").addEventListener("click", () => zoom(2));
+  one("#axis-whole").addEventListener("click", () => showPart(0, 1));
   scrub.addEventListener("input", () => point(Number(scrub.value)));
   scrub.addEventListener("focus", () => point(Number(scrub.value)));
-  scrub.addEventListener("keydown", (event) => { if (event.key === "Enter") list(Number(scrub.value)); });
+  scrub.addEventListener("keydown", (event) => {
+    const does = { Enter: () => list(Number(scrub.value)), "+": () => zoom(0.5), "-": () => zoom(2), 0: () => showPart(0, 1) }[event.key];
+    if (!does) return;
+    event.preventDefault();
+    does();
+  });
   one("#list-here").addEventListener("click", () => list(Number(scrub.value)));
 }

@@ -183,7 +183,8 @@ class ModuleHooks:
         if isinstance(tensor, torch.Tensor) and not recorder.broken:
             try:
                 with private.DisableTorchFunction():
-                    recorder.births.registered(name, tensor, sys._getframe(1))
+                    before = module._parameters.get(name, module._buffers.get(name))
+                    recorder.births.registered(name, tensor, sys._getframe(1), before)
             except Exception:
                 recorder.fail("a registration hook")
 

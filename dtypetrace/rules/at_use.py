@@ -80,7 +80,13 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
     reason = ""
     if case.witness.dtype in HALF:
         edits: tuple[Edit, ...] = ()
-        if case.born == "float32":
+        if (
+            case.born == "float32"
+            and case.origin.kind == "load"
+            and dictionaries.loads_state(case.recording, case.here)
+        ):
+            edits = one(dictionaries.at_load(case.recording, case.here, "float32"))
+        elif case.born == "float32":
             edits = one(editing.at_birth(case.recording, case.origin.kind, case.here, "float32"))
         words = f"{birth_words(case.culprit, case.born)}, {short(case.here)}" if case.born else ""
         place, change = case.here, region_words

@@ -9,12 +9,16 @@ from ..records.text import ParsedFile
 from . import expressions
 from .editing import Spot, cast_text, from_user, replaced, spot_at
 
+_LOADS = "load_state_dict"
+
 
 def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
     """The edit that casts every floating tensor of a dictionary that is loaded."""
     spot = spot_at(recording, from_user(place))
     if spot is None or not isinstance(spot.node, ast.Call) or not cast_text(spot.file, wanted):
         return None
+    if expressions.last_part(spot.node.func) == _LOADS and spot.node.args:  # it assigns what it is given
+        return _cast_values(spot, spot.node.args[0], wanted)
     calls = (n for n in ast.walk(spot.node) if isinstance(n, ast.Call))
     loads: list[ast.expr] = [n for n in calls if "load" in expressions.last_part(n.func)]
     loaded = next((n for n in loads if n is not spot.node), loads[0] if loads else None)
@@ -62,14 +66,16 @@ def cast_values(file: ParsedFile, node: ast.expr, wanted: str, which: str) -> st
 
 
 def loads_state(recording: Recording, place: Place) -> bool:
-    """Whether what a place loads is passed unchanged to ``load_state_dict``, so that it must be a dictionary of
-    tensors."""
+    """Whether what a place loads is passed unchanged to ``load_state_dict``, or assigned by it, so that it must be a
+    dictionary of tensors."""
     spot = spot_at(recording, place, own=False)
     if spot is None:
         return False
     node: ast.expr = spot.node
+    if isinstance(node, ast.Call) and expressions.last_part(node.func) == _LOADS:
+        return True
     while isinstance(parent := spot.file.parents.get(node), ast.Subscript):
         node = parent
     if not isinstance(parent, ast.Call) or parent.args[:1] != [node]:
         return False
-    return (expressions.dotted(parent.func) or "").endswith("load_state_dict")
+    return (expressions.dotted(parent.func) or "").endswith(_LOADS)

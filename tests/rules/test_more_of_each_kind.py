@@ -347,8 +347,56 @@ KEPT_WIDE = {
     ),
 }
 
+SAVED = """
+import io
+def saved(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return file
+"""
+
+ASSIGNED = {
+    "weights of a part": (
+        SAVED
+        + """
+net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 64), nn.Linear(64, 4))
+weights = torch.load(saved({k: v.half() for k, v in net[0].state_dict().items()}))
+net[0].load_state_dict(weights, assign=True)
+net(torch.randn(2, 4).half())
+""",
+        "net[0].load_state_dict(weights, assign=True)",
+    ),
+    "a buffer": (
+        SAVED
+        + """
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("basis", torch.eye(4))
+        self.net = nn.Linear(4, 4)
+    def forward(self, x):
+        return self.net(x @ self.basis)
+model = Scaled()
+model.load_state_dict(torch.load(saved({"basis": torch.eye(4).double()})), strict=False, assign=True)
+model(torch.randn(2, 4))
+""",
+        "model.load_state_dict(torch.load(saved",
+    ),
+    "a copying load keeps the dtype of the module": (
+        SAVED
+        + """
+net = nn.Linear(4, 4)
+net.load_state_dict(torch.load(saved({k: v.double() for k, v in net.state_dict().items()})))
+net(torch.randn(2, 4).half())
+""",
+        "net = nn.Linear(4, 4)",
+    ),
+}
+
 KINDS = (
-    TRAINED_BESIDE_FROZEN
+    ASSIGNED
+    | TRAINED_BESIDE_FROZEN
     | KEPT_WIDE
     | CAST_THAT_CHANGED_NOTHING
     | DATA_OF_ANOTHER_DTYPE

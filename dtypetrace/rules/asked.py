@@ -123,7 +123,7 @@ def _loaded_state(run: Run) -> Iterator[Finding]:
                 kind="plan",
             ),
             count=sum(t.tensors for t in members),
-            title=f"loading makes {first.optimizer}'s {names} {dtype}; they were saved as {source}",
+            title=f"loading makes {first.optimizer}'s {names} {dtype}, saved as {source}",
             notes=(why,),
         )
 

@@ -236,6 +236,23 @@ def _without_kernel(case: Case) -> tuple[str, str, str]:
     return f"cast {shown} to {number} at the call{invert}", "", number
 
 
+def left_cast(case: Case) -> Iterator[Fix]:
+    """Where weights were left in another dtype by an earlier call, the call casts to whichever they have."""
+    if case.verdict.principle != "left cast" or case.wanted is None:
+        return
+    other = next((w for w in case.refused.witnesses if w.holder is None and w.dtype == case.wanted), None)
+    place, edits = case.site, tuple[Edit, ...]()
+    if case.passed and other is not None:
+        given = other.passed, other.position
+        edits = one(editing.at_call_like(case.recording, *case.call_with(other), case.witness, given))
+    elif not case.passed:
+        place = editing.from_user(case.site)
+        edits = one(editing.like_the_callee(case.recording, place, case.culprit.dtype))
+    back = f"cast these weights back to {case.wanted} after the call that needs {case.culprit.dtype}"
+    change = f"cast what is given to these weights to the dtype that they have, {case.culprit.dtype} or {case.wanted}"
+    yield advise(place, change, case.verdict.reason, edits=edits, kind="cast", others=(back,))
+
+
 def leaves_part(case: Case) -> Iterator[Fix]:
     """A part of a model that was cast by itself, and another model, stay as they are: what leaves them is cast back
     where it widens other tensors, else where the rest refuses it."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from .. import graph
 from ..records import FORWARD, Event, Input, Op, Parameter, Recording, Witness
+from ..source import expressions
 from ..tables.dtypes import FLOATING, HALF, INTEGERS, STORAGE_ONLY, bytes_of
 from ..tables.english import quoted
 from ..tables.operators import flops, is_cast, is_destination, tagged
@@ -122,6 +123,30 @@ def gathered_weights(case: Collision) -> Verdict | None:
     return Verdict(dtype, f"{policies[dtype]} gathers the weights in {dtype}")
 
 
+def left_cast(case: Collision) -> Verdict | None:
+    """Weights that an earlier call of a function cast, and left so, are wrong where that function runs again.
+
+    A pipeline that casts its decoder in place for one image, and its latents only where it does so.
+    """
+    weights = [w for w in case.sides if w.holder == "parameter"]
+    line = graph.lineage(case.recording, weights[0].event) if weights else None
+    if line is None or len({w.dtype for w in weights}) != 1 or len(case.present) != 2:
+        return None
+    cast, wrong = line.root, weights[0].dtype
+    right = case.other(wrong)
+    if cast.how != "cast" or cast.source != (right,):
+        return None
+    if (wrong, _decision(case.recording, weights[0].event)) not in _past_operands(case):
+        return None
+    running = graph.place_of(case.recording, case.refused.place).stack
+    at = {(f.file, f.function): f.line for f in graph.place_of(case.recording, cast.place).stack}
+    again = (f for f in running if f.user and at.get((f.file, f.function), f.line) != f.line)
+    function = next((f.function for f in again if not expressions.repeats(case.recording.text, f)), "")
+    if not function:
+        return None
+    return Verdict(right, f"an earlier call of {function}() cast it from {right} and left it so")
+
+
 def ran_before(case: Collision) -> Verdict | None:
     """Where this very call ran before, the operands that have not changed since are right.
 
@@ -150,7 +175,7 @@ def _past_operands(case: Collision) -> set[tuple[str, tuple[object, ...]]]:
     # a healed call runs after it was refused, so it is not an earlier call
     past = list(recording.ops[: refused.after if refused.after >= 0 else None])
     # nor are other calls that the same call makes inside torch, such as an attention's three projections
-    while past and past[-1].place == refused.place:
+    while past and past[-1].place == refused.place and not _alone(case, past[-1]):
         past.pop()
     known: set[tuple[str, tuple[object, ...]]] = set()
     for op in past:
@@ -163,6 +188,12 @@ def _past_operands(case: Collision) -> set[tuple[str, tuple[object, ...]]]:
         if len(operands) > 1 and graph.place_of(recording, op.place).stack[:1] == site:
             known.update(operands)
     return known
+
+
+def _alone(case: Collision, op: Op) -> bool:
+    """Whether an op is all that its module's call runs in torch with a weight, so that it was another call."""
+    named = {w.name.rpartition(".")[2] for w in case.sides if w.holder == "parameter"}
+    return (op.op, op.module) == (case.refused.op, case.refused.module) and "weight" in named
 
 
 def library_argument(case: Collision) -> Verdict | None:
@@ -533,6 +564,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     autocast_narrowed,
     autocast_region,
     gathered_weights,
+    left_cast,
     ran_before,
     library_argument,
     trained_outside,

@@ -28,6 +28,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.trained_under_autocast,
     at_use.integer_parameter,
     at_use.leaves_torch,
+    at_use.left_cast,
     at_use.assigned,
     at_use.right_elsewhere,
     at_use.scalar_limit,

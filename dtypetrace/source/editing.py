@@ -265,6 +265,21 @@ def _weight_of(node: ast.expr, module: str, name: str) -> str:
     return f"{called}.weight" if own and name.rpartition(".")[2] == "weight" else ""
 
 
+def like_the_callee(recording: Recording, place: Place, wanted: str) -> Edit | None:
+    """The edit that casts the one argument of a call to the dtype that the weights of the object which is called have
+    then: ``vae.decode(x.to(next(vae.parameters()).dtype))``."""
+    spot = spot_at(recording, place)
+    if spot is None or not isinstance(spot.node, ast.Call) or not spot.node.args:
+        return None
+    func, argument = spot.node.func, spot.node.args[0]
+    owner = expressions.dotted(
+        func.value if isinstance(func, ast.Attribute) and "." in spot.file.segment(func) else func
+    )
+    if not owner or isinstance(argument, (*_NO_VALUES, ast.Starred)):
+        return None
+    return _cast(recording, spot, argument, wanted, f"next({owner}.parameters()).dtype")
+
+
 def at_callers(
     recording: Recording,
     place: Place,

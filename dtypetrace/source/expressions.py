@@ -175,6 +175,20 @@ def function_around(file: ParsedFile, node: ast.AST) -> Function | ast.Module:
     return file.tree
 
 
+def repeats(text: ProgramText, frame: Frame) -> bool:
+    """Whether one call of the function that runs in a frame may run the frame's expression several times; True, too,
+    where the text does not show it."""
+    file, node = text.parsed(frame.file), expression_at(text, frame)
+    if file is None or node is None:
+        return True
+    above: ast.AST | None = node
+    while above is not None and not isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
+        if isinstance(above, (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.ListComp, ast.Lambda)):
+            return True
+        above = file.parents.get(above)
+    return isinstance(above, ast.Module) or above is None
+
+
 def assignments(file: ParsedFile, near: ast.AST, name: str) -> list[Assignment]:
     """The statements that assign a name or attribute, in the function around ``near``, else in the whole file."""
     inside = assignments_in(function_around(file, near), name)

@@ -394,8 +394,56 @@ net(torch.randn(2, 4).half())
     ),
 }
 
+LEFT_CAST = {
+    "an encoder that is cast for the first prompt": (
+        """
+        encoder = nn.Linear(8, 8).to(torch.bfloat16)
+        def encode(x):
+            if encoder.weight.dtype == torch.bfloat16:
+                encoder.float()
+                x = x.float()
+            return encoder(x)
+        for prompt in range(2):
+            encode(torch.randn(1, 8).bfloat16())
+        """,
+        "encoder.float()",
+    ),
+    "a judge that is halved for good": (
+        """
+        class Judge:
+            def __init__(self, net):
+                self.net, self.ready = net, False
+            def prepare(self):
+                self.net.half()
+                self.ready = True
+            def score(self, x):
+                if not self.ready:
+                    self.prepare()
+                    x = x.half()
+                return self.net(x).sum()
+        judge = Judge(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)))
+        judge.score(torch.randn(2, 8))
+        judge.score(torch.randn(2, 8))
+        """,
+        "self.net.half()",
+    ),
+    "in one call, the input is to blame": (
+        """
+        def main():
+            net = nn.Linear(8, 8)
+            net.half()
+            for step in range(2):
+                x = torch.ones(2, 8, dtype=torch.float16) if not step else torch.randn(2, 8)
+                net(x)
+        main()
+        """,
+        "torch.randn(2, 8)",
+    ),
+}
+
 KINDS = (
-    ASSIGNED
+    LEFT_CAST
+    | ASSIGNED
     | TRAINED_BESIDE_FROZEN
     | KEPT_WIDE
     | CAST_THAT_CHANGED_NOTHING

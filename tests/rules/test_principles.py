@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import programs
 import pytest
 from recordings import Made, RecordingBuilder, swapped
 
@@ -159,6 +160,23 @@ def test_inside_a_model_and_beside_wider_tensors_what_is_trained_says_nothing(ha
     assert decided(b.recording)[0] != "trained outside"
     b.refused("lerp", b.made("float32"), b.made(half, "parameter").as_parameter("weight", trained=True))
     assert decided(b.recording)[0] != "trained outside"
+
+
+def test_left_cast(tmp_path):
+    program = programs.run(
+        tmp_path,
+        """
+        net = nn.Linear(4, 4).half()
+        def use(x):
+            if net.weight.dtype == torch.float16:
+                net.float()
+                x = x.float()
+            return net(x)
+        use(torch.ones(1, 4).half()), use(torch.ones(1, 4).half())
+        """,
+    )
+    for recording in (program.with_text, swapped(program.with_text)):
+        assert decided(recording) == ("left cast", "float16", "float32")
 
 
 @pytest.mark.parametrize("half", HALVES)

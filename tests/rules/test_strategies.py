@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import programs
 import pytest
 import torch
 from recordings import Made, RecordingBuilder
@@ -203,6 +204,22 @@ def test_frozen_half():
     wide = tuple(Parameter(f"layer.{n}", "float32", 100, -1) for n in range(3))
     b.refused("mse", soft, student, arguments=("input", "target"), model=wide, text="loss = «mse(soft, out)»")
     assert best(b) == ("frozen half", ["soft.to(torch.float32)"])
+
+
+def test_left_cast(tmp_path):
+    text = """
+    net = nn.Linear(4, 4).half()
+    def use(x):
+        if net.weight.dtype == torch.float16:
+            net.float()
+            x = x.float()
+        return net(x)
+    use(torch.ones(1, 4).half()), use(torch.ones(1, 4).half())
+    """
+    found = programs.run(tmp_path, text).findings[0]
+    assert [edit.after for edit in found.fix.edits] == ["x.to(net.weight.dtype)"]
+    first = next(iter(remedies.candidates(case_of(programs.run(tmp_path, text).with_text))))
+    assert first.strategy == "left cast"
 
 
 def test_leaves_part():

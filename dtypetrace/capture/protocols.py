@@ -19,6 +19,7 @@ from . import numbers, private, refused_calls
 from .calls import tensors_in
 
 if TYPE_CHECKING:
+    from .compiled.ledger import Repeats
     from .recorder import Recorder
     from .running import Thread
     from .threads import Watching
@@ -107,6 +108,10 @@ class Reference(Protocol):
     """Whether it follows everything; False for spot checks (``reference.spot_checks``)."""
     on: bool
     """Whether it has not ended."""
+
+    @property
+    def regions(self) -> Repeats | None:
+        """What repeats compiled regions; None for spot checks."""
 
     def begins_with(self, op: Any) -> bool:
         """Whether spot checks, which are not attached, begin with a new op."""

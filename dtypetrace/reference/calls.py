@@ -248,6 +248,11 @@ def argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name:
     return kwargs.get(name)
 
 
+def drops(func: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call draws random numbers for a dropout inside it."""
+    return bool(argument(args, kwargs, kind.dropout, func._schema.arguments[kind.dropout].name))
+
+
 def tensors_of(value: Any) -> list[Tensor]:
     """The tensors of an argument or a result, lists taken apart."""
     if isinstance(value, Tensor):

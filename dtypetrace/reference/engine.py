@@ -22,7 +22,7 @@ import torch
 
 from ..capture import private, warning_places
 from . import choices
-from .calls import ReferencedCall, argument, plain, tensors_of
+from .calls import ReferencedCall, argument, drops, plain, tensors_of
 from .operators import RERUN, STRANGE, VIEW, Kind, kind_of
 from .samples import own_sample
 from .shadows import Shadow, Shadows
@@ -143,7 +143,7 @@ class Engine:
         if how is VIEW:
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
-            if how is RERUN and not (kind.dropout >= 0 and _drops(func, kind, args, kwargs or {})):
+            if how is RERUN and not (kind.dropout >= 0 and drops(func, kind, args, kwargs or {})):
                 self._rerun(number, func, kind, args, kwargs or {}, out, written)
             else:
                 self._decided(kind, args, kwargs or {}, written)
@@ -277,11 +277,6 @@ class Engine:
         self.refused.setdefault(str(func), reason)
         for t in call.made:
             self.shadows.forget(t)
-
-
-def _drops(func: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call draws random numbers for a dropout inside it."""
-    return bool(argument(args, kwargs, kind.dropout, func._schema.arguments[kind.dropout].name))
 
 
 def whole(tensor: Tensor) -> bool:

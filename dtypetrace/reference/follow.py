@@ -48,7 +48,7 @@ class Reference(Follower):
         self._steps = steps
         self._comparisons = Comparisons(self._shadows, recorder.parameter_names, self._made)
         self._adjoints = Adjoints(self._errors, self._shadows)
-        self.regions = Regions(recorder)
+        self._regions = Regions(recorder)
         self.most_bytes = 0
         self._done = 0
         self._keep = tuple(keep)
@@ -57,6 +57,10 @@ class Reference(Follower):
         self._islands: dict[int, WideModules] = {}
         self._narrow = narrow
         self._narrowed: dict[int, NarrowModel] = {}
+
+    @property
+    def regions(self) -> Regions:
+        return self._regions
 
     # ------------------------------------------------------------ every operator
 
@@ -79,7 +83,7 @@ class Reference(Follower):
 
     def stop(self) -> None:
         super().stop()
-        self.regions.stop()
+        self._regions.stop()
         self._adjoints.clear()
         self._comparisons.forget()
 
@@ -148,7 +152,7 @@ class Reference(Follower):
         """After the step: compares its updates and its state, and resets every reference."""
         if not self.on:
             return
-        self.regions.forget()
+        self._regions.forget()
         self.most_bytes = max(self.most_bytes, self._shadows.nbytes)
         self._guarded(lambda: self._comparisons.ends(optimizer))
         self._shadows.clear()

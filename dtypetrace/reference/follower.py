@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..capture.calls import readable
+from ..capture.compiled.ledger import Repeats
 from ..capture.recorder import Recorder
 from ..records import Compared, Precision
 from .engine import Engine, Followed, Written
@@ -31,6 +32,11 @@ class Follower:
         self._shadows = self._engine.shadows
         self._written: Written | None = None
         self.on = True
+
+    @property
+    def regions(self) -> Repeats | None:
+        """See :class:`~dtypetrace.capture.protocols.Reference`."""
+        return None
 
     # ------------------------------------------------------------ what differs
 

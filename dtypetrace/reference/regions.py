@@ -2,8 +2,8 @@
 float64.
 
 One call of each region is repeated, by the graph that its kernels were written from: the forward at once, and its
-backward when that has run, with what its own forward saved. A graph whose operators may not be repeated is left out:
-one that draws random numbers, or calls an operator of another library or of the program.
+backward when that has run, with what its own forward saved. No random number is drawn: a dropout's mask is taken from
+what the forward saved. A graph that calls an operator of another library or of the program is left out.
 
 Nothing of the program's is touched: what a graph writes to is copied, and nothing is kept beyond the optimizer's step.
 """
@@ -103,6 +103,7 @@ class _Part:
                 self._written[node.name], self.given[node.name] = value, value.detach().clone()
         self.real: dict[str, Tensor] = {}
         """By node: what the compiled code really gave."""
+        self._masks: dict[str, Tensor] = {}
 
     def ran(self, results: Any) -> None:
         """The compiled code has run."""
@@ -112,12 +113,14 @@ class _Part:
         for node in self.nodes:
             if (target := copied_to(node)) in self._written:
                 self.real[node.args[1].name] = self._written[target]
+        self._masks = {name: t for name, t in self.real.items() if t.dtype is torch.bool}
         self._written.clear()
         self.compiled.graph = None  # one call is enough
 
-    def run(self, saved: Mapping[str, Ways], rounded: str = "") -> Run:
-        """What the graph makes in each way. saved: see :func:`ways.run`."""
-        return ways.run(self.nodes, self.graph.constants, self.given, saved, self.rounds, rounded=rounded)
+    def run(self, saved: Mapping[str, Ways | None], rounded: str = "") -> Run:
+        """What the graph makes in each way. saved: see :class:`ways.Given`."""
+        given = ways.Given(self.given, self.graph.constants, saved, self._masks)
+        return ways.run(self.nodes, given, self.rounds, rounded=rounded)
 
 
 class _Call:
@@ -126,8 +129,8 @@ class _Call:
     def __init__(self, region: Captured) -> None:
         self.region = region
         self._parts: list[_Part] = []
-        self._saved: dict[str, Ways] = {}
-        """What the forward returned, to the program or to its backward, by name."""
+        self._saved: dict[str, Ways | None] = {}
+        """What the forward returned, to the program or to its backward, by name; None where that is unknown."""
         self._kept: dict[str, Tensor] = {}
         """The same as the compiled code gave it."""
         self._decided: dict[str, Tensor] = {}
@@ -150,6 +153,8 @@ class _Call:
         index = {n.name: number for number, n in enumerate(part.compiled.nodes)}
         measured = [ways.compared(index[n], real, run.values[n]) for n, real in part.real.items() if n in run.values]
         part.compiled.measured = found = [m for m in measured if m is not None]
+        if not found:
+            raise Unrepeated("everything in it depends on random numbers")
         if all(ways.close(run.values[n].kernel, real) for n, real in part.real.items() if n in run.values):
             for name, way in run.decided.items():
                 if (one := ways.decided(index[name], way, self._decided.get(name))) is not None:
@@ -158,14 +163,14 @@ class _Call:
             if any(m.is_far(unit) for m in found):
                 part.compiled.cures = [name for name in run.early[:_TRIES] if self._cured(name, unit)]
         if part.compiled.phase == "forward":
-            self._saved = {n: run.values[n] for n in part.real if n in run.values}
+            self._saved = {n: run.values.get(n) for n in part.real}
             self._kept = dict(part.real)
             self._decided = {n: way.kernel for n, way in run.decided.items()}
         part.real.clear()
 
     def _cured(self, name: str, unit: float) -> bool:
         """Whether nothing is far from float64 any more where the kernels round one more value."""
-        saved: dict[str, Ways] = {}
+        saved: dict[str, Ways | None] = {}
         for part in self._parts:
             run = part.run(saved, rounded=name)
             for node in filter(None, part.graph.results):
@@ -173,5 +178,5 @@ class _Call:
                 found = ways.compared(0, way.kernel, way) if way is not None else None
                 if found is not None and found.is_far(unit):
                     return False
-            saved = run.values
+            saved = {n: run.values.get(n) for n in self._kept}
         return True

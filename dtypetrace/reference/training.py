@@ -23,6 +23,7 @@ class TrainingReference:
     """Compares the first steps of one run. recorder: its ops are followed. steps: how many are compared."""
 
     whole = False
+    regions = None
 
     def __init__(self, recorder: Recorder, *, steps: int) -> None:
         self._recorder = recorder

@@ -16,7 +16,8 @@ from ..capture.compiled.torch_private import mapped
 from ..capture.repeats import repeatable
 from ..records.compiled import Measured
 from ..tables.operators import JUMPS, tagged
-from .calls import tensors_of
+from .calls import drops, tensors_of
+from .operators import kind_of
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
@@ -74,10 +75,20 @@ def unrepeatable(node: Any) -> str:
     if not isinstance(func, torch._ops.OpOverload):
         known = node.op == "call_function" and getattr(func, "__module__", "") in ("_operator", "math")
         return "" if known else f"it calls {getattr(func, '__name__', func)}"
-    if torch.Tag.nondeterministic_seeded in func.tags or tagged(str(func), "random"):
-        return "it draws random numbers"
-    pure = func.namespace == "prims" and not func._schema.is_mutable
-    return "" if pure or repeatable(func) else f"it calls {func}, which may do more than compute"
+    # torch's compiler itself computes its own operators again where that saves memory
+    own = func.namespace in ("aten", "prims") and not func._schema.is_mutable
+    return "" if own or repeatable(func) else f"it calls {func}, which may do more than compute"
+
+
+def draws(node: Any) -> bool:
+    """Whether a node draws random numbers."""
+    func = node.target
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
+    kind = kind_of(func)
+    if kind.dropout >= 0:
+        return drops(func, kind, node.args, node.kwargs)
+    return torch.Tag.nondeterministic_seeded in func.tags or tagged(str(func), "random")
 
 
 def elements(node: Any) -> int:
@@ -96,45 +107,58 @@ def written(node: Any) -> Iterator[str]:
 # ---------------------------------------------------------------- running
 
 
-def run(
-    nodes: Sequence[Any],
-    constants: Mapping[str, Any],
-    given: Mapping[str, Any],
-    saved: Mapping[str, Ways],
-    rounds: Rounds,
-    *,
-    rounded: str = "",
-) -> Run:
-    """Runs a graph. given: what the program called it with, by name. saved: what the forward made of that, in each way.
-    rounded: a node whose numbers are always rounded."""
+@dataclass
+class Given:
+    """What a graph is run with, by name."""
+
+    inputs: Mapping[str, Any]
+    """What the program called it with."""
+    constants: Mapping[str, Any]
+    saved: Mapping[str, Ways | None]
+    """What the forward made of that, in each way; None where that is unknown."""
+    masks: Mapping[str, Tensor]
+    """What the compiled code chose, where it gave that: random numbers are not drawn again, and what is computed from
+    them is unknown but for these."""
+
+
+def run(nodes: Sequence[Any], given: Given, rounds: Rounds, *, rounded: str = "") -> Run:
+    """Runs a graph. rounded: a node whose numbers are always rounded."""
     made = Run()
     values: dict[Any, Ways] = {}
     last = {i: n for n in nodes for i in n.all_input_nodes}
     ends = {i.name for n in nodes if n.op == "output" for i in n.all_input_nodes}
     deciding: list[str] = []
     for node in nodes:
-        if node.op == "placeholder":
-            values[node] = saved.get(node.name) or _begun(given[node.name])
-        elif node.op == "get_attr":
-            values[node] = _begun(constants[node.target])
-        elif node.op != "output" and copied_to(node) is None:
-            early = {i for i in node.all_input_nodes if i.name in rounds.early[node.name]}
-            early = {i for i in early if rounds.source(i.name) != rounded}
-            values[node] = _Node(node, values, early, rounds.in_loop(node.name)).ways()
-            decides = tagged(str(node.target), *JUMPS)
-            if decides and isinstance(values[node].kernel, Tensor):
-                made.decided[node.name] = values[node]
+        early = {i for i in node.all_input_nodes if i.name in rounds.early.get(node.name, ())}
+        early = {i for i in early if rounds.source(i.name) != rounded}
+        if (way := _made(node, values, given, early, rounds.in_loop(node.name))) is not None:
+            values[node] = way
+            decides = tagged(str(node.target), *JUMPS) and isinstance(way.kernel, Tensor)
+            if decides:
+                made.decided[node.name] = way
             (deciding if decides else made.early).extend(rounds.source(i.name) for i in early)
-        if copied_to(node) is not None:
-            made.values[node.args[1].name] = values[node.args[1]]
-            values[node] = values[node.args[1]]
-        if node.name in ends:
-            made.values[node.name] = values[node]
+            if node.name in ends:
+                made.values[node.name] = way
+            if copied_to(node) is not None:
+                made.values[node.args[1].name] = way
         for i in node.all_input_nodes:
             if last[i] is node:
                 values.pop(i, None)
     made.early = list(dict.fromkeys((*deciding, *made.early)))
     return made
+
+
+def _made(node: Any, values: Mapping[Any, Ways], given: Given, early: set[Any], in_loop: bool) -> Ways | None:
+    """What a node makes; None where that is unknown."""
+    if node.op == "placeholder":
+        return given.saved[node.name] if node.name in given.saved else _begun(given.inputs[node.name])
+    if node.op == "get_attr":
+        return _begun(given.constants[node.target])
+    if any(i not in values for i in node.all_input_nodes) or draws(node):
+        return _begun(given.masks[node.name]) if node.name in given.masks else None
+    if node.op == "output":
+        return None
+    return _Node(node, values, early, in_loop).ways() if copied_to(node) is None else values[node.args[1]]
 
 
 def _begun(value: Any) -> Ways:

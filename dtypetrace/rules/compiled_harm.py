@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from statistics import median
 
 from ..records import Finding
 from ..records.compiled import Graph, Measured, Node, Region, rounding
@@ -104,13 +105,13 @@ class Harm:
 
     def near(self) -> str:
         """How far the results are from float64, compiled and in eager."""
-        compiled = max((r.measured.compiled for r in self._results), default=0.0)
-        eager = max((r.measured.eager for r in self._results), default=0.0)
-        if not compiled and not eager:
-            return "the results are those of float64"
-        nearer = "compiled code" if compiled < eager else "eager" if eager < compiled else ""
-        nearer = f": {nearer} is nearer" if nearer and max(compiled, eager) > 2 * min(compiled, eager) else ""
-        return f"its results are within {percent(compiled)} of float64, those of eager within {percent(eager)}{nearer}"
+        compiled = median(r.measured.compiled for r in self._results)
+        eager = median(r.measured.eager for r in self._results)
+        nearer = "compiled code" if compiled < eager else "eager"
+        nearer = f": {nearer} is nearer" if max(compiled, eager) > 2 * min(compiled, eager) else ""
+        return (
+            f"half of its results are within {percent(compiled)} of float64, in eager within {percent(eager)}{nearer}"
+        )
 
 
 def distance(result: Result) -> str:

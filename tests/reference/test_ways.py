@@ -37,10 +37,10 @@ def graph(*calls):
     return list(made.nodes)
 
 
-def run(nodes, given, early=None, **options):
+def run(nodes, given, early=None, masks=None, **options):
     rounds = Rounds({n.name: set() for n in nodes} | (early or {}))
     with torch.no_grad():
-        return ways.run(nodes, {}, given, {}, rounds, **options)
+        return ways.run(nodes, ways.Given(given, {}, {}, masks or {}), rounds, **options)
 
 
 PRODUCTS = ("x", None), ("w", None), ("mul", aten.mul.Tensor, "x", "w"), ("add", aten.add.Tensor, "mul", "x")
@@ -87,7 +87,6 @@ def test_a_kernel_that_refuses_float64_takes_what_eager_gives():
 @pytest.mark.parametrize(
     ("func", "why"),
     [
-        (aten.bernoulli.p, "it draws random numbers"),
         (aten.mul.Tensor, ""),
         (prims.convert_element_type.default, ""),
         (torch.sin, "it calls sin"),
@@ -96,6 +95,15 @@ def test_a_kernel_that_refuses_float64_takes_what_eager_gives():
 def test_what_may_be_called_again(func, why):
     node = graph(("x", None), ("y", func, "x"))[1]
     assert ways.unrepeatable(node) == why
+
+
+def test_random_numbers_are_not_drawn_again():
+    nodes = graph(("x", None), ("noise", aten.rand_like.default, "x"), ("mask", aten.gt.Scalar, "noise", 0.5))
+    before = torch.random.get_rng_state()
+    assert list(run(nodes, {"x": torch.ones(2)}).values) == ["x"]
+    known = run(nodes, {"x": torch.ones(2)}, masks={"mask": torch.tensor([True, False])})
+    assert known.values["mask"].exact.tolist() == [True, False]
+    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_far_is_what_rounding_and_eager_do_not_explain():

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..records import NotJudged, Op, Recording
 from ..records.plain import to_plain
-from ..tables.dtypes import DTYPES, REAL
+from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import listed
 from ..tables.operators import COMPILED, flops
 
@@ -42,7 +42,18 @@ def work_line(recording: Recording) -> str:
 
 def work_parts(recording: Recording) -> list[str]:
     """What is known of the matmuls, then of the weights."""
-    return [f"{what}: {_shares(amounts)}" for what, amounts in work(recording).items() if amounts]
+    parts = [f"{what}: {_shares(amounts)}" for what, amounts in work(recording).items() if amounts]
+    return [f"{part}, no master copy" if part.startswith("weights") and _alone(recording) else part for part in parts]
+
+
+def _alone(recording: Recording) -> bool:
+    """Whether most of what is trained has 16 bits, and no wide copy collects its updates."""
+    own = [p for p in recording.parameters if p.trained and p.holder == "parameter"]
+    if not recording.updates or 2 * sum(p.size for p in own if p.dtype in HALF) <= sum(p.size for p in own):
+        return False
+    from ..rules import master_weights
+
+    return master_weights.copy(recording)[0] == master_weights.NONE
 
 
 def _shares(amounts: Mapping[str, int]) -> str:

@@ -15,7 +15,7 @@ from .. import graph
 from ..records import FORWARD, Declared, Op, Origin, Parameter, ReceiptRow, Recording
 from ..tables.dtypes import FLOATING, bytes_of
 from ..tables.operators import flops, is_cast, is_move, name_of, result_bytes, tagged
-from . import patterns
+from . import master_weights, patterns
 
 _MOST_PATTERNS = 4
 COLLECTIVES = "c10d."
@@ -25,7 +25,7 @@ COLLECTIVES = "c10d."
 def rows(recording: Recording) -> tuple[ReceiptRow, ...]:
     """The receipt, part by part in the order of a step."""
     parts: tuple[Callable[[Recording], Iterable[ReceiptRow]], ...] = (
-        _parameters, _compute, _saved, _gradients, _reduction, _state, _scaler, _checkpoints,
+        _parameters, _master, _compute, _saved, _gradients, _reduction, _state, _scaler, _checkpoints,
     )  # fmt: skip
     return tuple(row for part in parts for row in part(recording))
 
@@ -135,6 +135,14 @@ def _parameters(recording: Recording) -> Iterator[ReceiptRow]:
         sums[key].add(1, p.size * bytes_of(p.dtype), p.event, module)
     order = ("parameters", "frozen parameters", "buffers")
     yield from sorted(_rows(sums, partial(born, recording)), key=lambda r: (order.index(r.part), -r.bytes))
+
+
+def _master(recording: Recording) -> Iterator[ReceiptRow]:
+    dtype, where = master_weights.copy(recording)
+    weights = master_weights.trained(recording)
+    if dtype:
+        size = sum(p.size for p in weights) * (bytes_of(dtype) if where else 0)
+        yield ReceiptRow("master weights", where or "no wide copy", dtype, len(weights) if where else 0, size, 1.0)
 
 
 def _gradients(recording: Recording) -> Iterator[ReceiptRow]:

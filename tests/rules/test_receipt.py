@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import textwrap
 
+import programs
 import pytest
 import torch
 from torch import nn
@@ -121,3 +123,66 @@ def test_the_views_agree(tmp_path):
     page = (tmp_path / "report.html").read_text("utf-8")
     assert '<section id="receipt"' in page and "AdamW exp_avg_sq" in page
     assert "AdamW exp_avg_sq" in t.receipt()._repr_html_()
+
+
+MASTERS = {
+    "none": """
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+def update():
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    "in the optimizer's hands": """
+masters = [p.detach().float() for p in model.parameters()]
+optimizer = torch.optim.SGD(masters, 0.1)
+def update():
+    for master, p in zip(masters, model.parameters()):
+        master.grad, p.grad = p.grad.float(), None
+    optimizer.step()
+    with torch.no_grad():
+        for master, p in zip(masters, model.parameters()):
+            p.copy_(master)
+""",
+    "in the optimizer's state": """
+class Wide(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            if "copy" not in self.state[p]:
+                self.state[p]["copy"] = p.detach().float()
+            self.state[p]["copy"].add_(p.grad.float(), alpha=-0.1)
+            p.copy_(self.state[p]["copy"])
+optimizer = Wide(model.parameters(), {})
+def update():
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    "made anew in each step": """
+class Narrow(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            wide = p.float()
+            wide.add_(p.grad.float(), alpha=-0.1)
+            p.copy_(wide)
+optimizer = Narrow(model.parameters(), {})
+def update():
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+}
+
+
+@pytest.mark.parametrize("where", MASTERS)
+def test_master_weights_are_a_row_and_their_lack_is_in_the_reports_line(tmp_path, where):
+    text = f"""
+model = nn.Linear(32, 4).to(torch.bfloat16)
+{textwrap.dedent(MASTERS[where])}
+for _ in range(3):
+    model(torch.randn(8, 32).to(torch.bfloat16)).float().square().mean().backward()
+    update()
+"""
+    trace = programs.run(tmp_path, text).trace
+    kept = where.startswith("in the")
+    assert rows(trace, "master weights") == [(where if kept else "no wide copy", "float32" if kept else "none", "")]
+    assert ("weights: bfloat16, no master copy" in repr(trace)) != kept

@@ -33,7 +33,6 @@ _NO_AUTOCAST = frozenset({"float32", "float64"})
 def find(run: Run) -> Iterator[Finding]:
     """The findings of this family."""
     yield from _declared(run)
-    yield from _loaded_state(run)
     yield from _checkpoints(run)
     yield from _switched_off(run)
     yield from _added_up(run)
@@ -113,6 +112,7 @@ def _loaded_state(run: Run) -> Iterator[Finding]:
         yield silent_finding(
             "DT408",
             At(site, "other", "load_state_dict"),
+            kind="promotion" if grows else "downcast",
             culprit=Operand(0, names, str(dtype), (), "", "state", Origin("load", None, "load_state_dict", site)),
             flow=(FlowStep(site, "load_state_dict", "", str(source), str(dtype), "cast", said=said),),
             fix=advise(
@@ -139,40 +139,53 @@ def _still(run: Run, t: Transfer) -> bool:
 
 
 def _checkpoints(run: Run) -> Iterator[Finding]:
-    """DT408: a checkpoint to go on from that holds weights or state narrower than those that train."""
+    """DT408: a checkpoint to go on from that holds weights or state narrower than those that train; else a load that
+    changed the state: what was written so is read so."""
     for kind in ("written", "read"):
-        found = [f for t in run.recording.transfers if t.kind == kind and t.resumes for f in _narrower(run, t)]
-        if found:
-            yield from found
-            return  # what was written so is read so
+        groups: dict[tuple[object, ...], list[tuple[Transfer, str]]] = defaultdict(list)
+        for t in run.recording.transfers:
+            trains = _trains(run, t) if t.kind == kind and t.resumes else ""
+            if trains:
+                groups[t.place, t.source, trains, _of_state(t)].append((t, trains))
+        if groups:
+            yield from (_narrower(run, [t for t, _ in members], members[0][1]) for members in groups.values())
+            return
+    yield from _loaded_state(run)
 
 
-def _narrower(run: Run, t: Transfer) -> Iterator[Finding]:
-    recording = run.recording
-    state = t.group.startswith("optimizer ")
-    name = t.group.partition(" ")[2]
-    kept = [s.dtype for s in recording.state if state and s.name == name and s.size > s.tensors]
-    trains = kept[-1] if kept else "" if state else receipt.trained_as(recording, t.names)
+def _of_state(t: Transfer) -> bool:
+    return t.group.startswith("optimizer ")
+
+
+def _trains(run: Run, t: Transfer) -> str:
+    """The wider dtype in which a run has what a checkpoint has in another one; empty where it has it so, too."""
+    recording, name = run.recording, t.group.partition(" ")[2]
+    kept = [s.dtype for s in recording.state if _of_state(t) and s.name == name and s.size > s.tensors]
+    trains = kept[-1] if kept else "" if _of_state(t) else receipt.trained_as(recording, t.names)
     others = [o for o in recording.transfers if (o.kind, o.place) == (t.kind, t.place) and o is not t]
-    copy = not state and any(_same(o, t, trains) for o in others)
-    if not trains or not narrower(t.source, trains) or copy or t.source in kept:
-        return
+    copy = not _of_state(t) and any(_same(o, t, trains) for o in others)
+    return trains if trains and narrower(t.source, trains) and not copy and t.source not in kept else ""
+
+
+def _narrower(run: Run, members: list[Transfer], trains: str) -> Finding:
+    recording, t, state = run.recording, members[0], _of_state(members[0])
     site = graph.place_of(recording, t.place)
-    what = f"the optimizer's {quoted(name)}" if state else f"the weights in {quoted(t.group)}"
+    names = " and ".join(quoted(m.group.partition(" ")[2] if state else m.group) for m in members)
+    what = f"the optimizer's {names}" if state else f"the weights in {names}"
     op = "save" if t.kind == "written" else "load"
-    said = f"{what}: {t.source} here, {trains} in the run"
     origin = graph.origin(recording, t.event, trains)
     if origin.kind != "cast":  # what is read was cast in another run
         origin = Origin("cast", None, None, site)
-    own = Operand(0, what, t.source, (), "", "state" if state else "parameter", origin)
     born = birth(recording, t.event, origin, f"{what} become {t.source} here") if origin.place is not site else ()
-    yield silent_finding(
+    ends = FlowStep(site, op, "", trains, t.source, "cast", said=f"{what}: {t.source} here, {trains} in the run")
+    return silent_finding(
         "DT408",
         At(site, "other", op),
-        culprit=own,
-        flow=(*born, FlowStep(site, op, "", trains, t.source, "cast", said=said)),
+        kind="downcast",
+        culprit=Operand(0, what, t.source, (), "", "state" if state else "parameter", origin),
+        flow=(*born, ends),
         fix=advise(origin.place, f"write {trains}", f"a {t.source} copy can have a file of its own", kind="plan"),
-        count=t.tensors,
+        count=sum(m.tensors for m in members),
         title=f"a checkpoint to go on from has {what} in {t.source}; the run has them in {trains}",
         notes=("a run that goes on from this checkpoint does not start with the numbers that this one had",),
     )

@@ -77,6 +77,6 @@ KINDS: dict[str, str] = {
     "DT308": "precision-loss",
     "DT309": "lost-update",
     "DT406": "autocast-backward",
-    **dict.fromkeys(("DT407", "DT408", "DT409", "DT504", "DT505"), "plan"),
+    **dict.fromkeys(("DT407", "DT409", "DT504", "DT505"), "plan"),
 }
-"""The kind of a code's findings; DT206 and DT207 have several."""
+"""The kind of a code's findings; DT206, DT207 and DT408 have several."""

@@ -107,13 +107,26 @@ def _counts(run: Run, v: Value) -> bool:
     op = run.ops[v.op]
     of_gradient = is_cast(op) and any(i.producer >= 0 and run.ops[i.producer].phase == "backward" for i in op.inputs)
     if op.phase in ("backward", "recompute"):
-        return op.outputs[:1] != ("bfloat16",) and v.lost_rows >= ROWS_LOST * v.rows
+        return op.outputs[:1] != ("bfloat16",) and v.lost_rows >= ROWS_LOST * v.rows and not _vanishes_beside(run, v)
     if op.phase == "optimizer" or not op.outputs or op.outputs[0] not in NARROW - {"bfloat16"}:
         return False
     if v.emptied and is_cast(op) and run.weight_of(op.inputs[0]):
         return True
     rows = v.rows if of_gradient else v.lost_rows  # each number of a gradient moves one of a weight
     return rows >= FORWARD_LOST * v.rows and v.flushed >= FORWARD_LOST * v.nonzero
+
+
+def _vanishes_beside(run: Run, v: Value) -> bool:
+    """Whether all that became zero is less than float16 rounds off the largest number of the same gradient, and what
+    the entries of a batch give is added up for the weights: those that are learnt have next to none. Of a parameter's
+    own gradient, each number moves one of the weights."""
+    used = any(run.ops[n].phase == "backward" for n in run.users[v.op])
+    if (
+        not used or not run.recording.updates or len(run.ops[v.op].outputs) > 1
+    ):  # the peak of several results may be that of a weight's gradient
+        return False
+    kind = DTYPES["float16"]
+    return v.flushed * kind.smallest <= kind.eps * v.peak
 
 
 def _drowned(run: Run, v: Value) -> bool:

@@ -166,3 +166,24 @@ def test_a_product_with_a_factor_that_is_zero_and_broadcast_has_not_underflowed(
     """
     program = programs.run(tmp_path, text, numerics=True)
     assert [f.code for f in program.findings if f.severity != "note"] == ["DT301"]
+
+
+@pytest.mark.parametrize(
+    ("margin", "found"), [(0.0, []), (24.0, ["DT305"])], ids=["some are learnt", "all of a weight"]
+)
+def test_the_gradients_of_entries_that_are_learnt_vanish_beside_the_others(margin, found, tmp_path):
+    text = f"""
+    net = nn.Linear(4, 4, bias=False)
+    nn.init.constant_(net.weight, 0.01)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    sure = torch.tensor([40.0] * 8 + [{margin}] * 8)
+    for step in range(4):
+        with torch.autocast("cpu", dtype=torch.float16):
+            logits = net(torch.rand(16, 4)).float()
+        logits = logits + sure[:, None] * nn.functional.one_hot(torch.zeros(16, dtype=torch.long), 4)
+        nn.functional.cross_entropy(logits, torch.zeros(16, dtype=torch.long)).backward()
+        opt.step()
+        opt.zero_grad()
+    """
+    program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+    assert [f.code for f in program.findings if f.code in ("DT302", "DT305")] == found, program.findings

@@ -15,7 +15,7 @@ from threading import get_ident
 import torch
 from torch import nn
 
-from .capture import global_hooks, mode_stacks, private, threads, unwatched
+from .capture import global_hooks, measuring, mode_stacks, private, threads, unwatched
 from .capture.asleep import Counter, Lookout
 from .capture.compiled import regions
 from .capture.dispatch_mode import DispatchMode, WatchingFunctionMode
@@ -78,6 +78,7 @@ class Watch:
         """What is on in steps that are not watched."""
         if windows is not None and windows.novelty is not None:
             windows.novelty.look = self._counts
+            windows.novelty.damaging = lambda: measuring.damaging(self.recorder)
             self._asleep = Lookout(windows, windows.novelty, self.recorder)
         elif windows is not None:
             self._asleep = Counter(windows)

@@ -436,6 +436,8 @@ def trace(
     numerics = old.pop("numerics", precision != "off")
     reference = old.pop("reference", precision == "reference")
     every = old.pop("watch_every", every)
+    if every is None and not (autofix or reference or compile):
+        every = NEW
     if old:
         raise TypeError(f"trace() got an unexpected keyword argument {next(iter(old))!r}")
     return Trace(model, autofix=autofix, numerics=numerics, reference=reference, watch_every=every, compile=compile)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _OWN_HOOKS = "_forward_hooks"
 _CHANGES: tuple[tuple[Any, str, str], ...] = (
     (nn.Module, "_apply", "a cast or a move of a model"),
+    (nn.Module, "state_dict", "a state that was read"),
+    (torch.optim.Optimizer, "state_dict", "a state that was read"),
     (nn.Module, "load_state_dict", "a state that was loaded"),
     (torch.optim.Optimizer, "load_state_dict", "a state that was loaded"),
     (torch.serialization, "_load", "a checkpoint that was read"),
@@ -39,6 +41,8 @@ _CHANGES: tuple[tuple[Any, str, str], ...] = (
     *((torch._C, name, "another default dtype") for name in private.DEFAULTS),
 )
 """Functions that change models or dtypes, and what to say where one is called from lines that never called it."""
+REGISTERS = {"joined": "a new part of a model", "registered": "a new parameter"}
+"""What to say of a hook for what is set on a module."""
 _MAKES = {
     "python.optimizer": "a new optimizer",
     "python.data_loader": "a new loader",
@@ -124,7 +128,7 @@ class Lookout(Counter):
         def announced(*args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
             if frame.f_code is not code:  # a model's conversion converts its parts
-                self._announce(what, frame)
+                self.announce(what, frame)
             return original(*args, **kwargs)
 
         return announced
@@ -133,11 +137,12 @@ class Lookout(Counter):
         def _log_api_usage_once(event: str, *args: Any) -> None:
             original(event, *args)
             if event in _MAKES:
-                self._announce(_MAKES[event], sys._getframe(1))
+                self.announce(_MAKES[event], sys._getframe(1))
 
         return _log_api_usage_once
 
-    def _announce(self, what: str, frame: FrameType | None) -> None:
+    def announce(self, what: str, frame: FrameType | None) -> None:
+        """Something that changes models or dtypes is about to happen, in torch's ``frame``."""
         recorder = self._recorder
         if recorder.broken or get_ident() != recorder.thread or private.current_graph_task_id() != -1:
             return
@@ -227,14 +232,14 @@ class Lookout(Counter):
 
     def joined(self, module: nn.Module, name: str, part: Any) -> None:
         """A module was set as a part of another one."""
-        self._registers("a new part of a model", "joined", module, name, part)
+        self._registers("joined", module, name, part)
 
     def registered(self, module: nn.Module, name: str, tensor: Any) -> None:
         """A parameter or buffer was set on a module."""
-        self._registers("a new parameter", "registered", module, name, tensor)
+        self._registers("registered", module, name, tensor)
 
-    def _registers(self, what: str, hook: str, *given: Any) -> None:
-        self._announce(what, sys._getframe(2))
+    def _registers(self, hook: str, *given: Any) -> None:
+        self.announce(REGISTERS[hook], sys._getframe(2))
         if not self._asleep and self._hooks is not None:  # that woke it
             getattr(self._hooks, hook)(*given)
 

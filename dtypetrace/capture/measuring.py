@@ -125,6 +125,15 @@ def after_step(recorder: Recorder, optimizer: Any) -> None:
             _give_up(recorder, error)
 
 
+def damaging(recorder: Recorder) -> frozenset[int]:
+    """See :meth:`Values.damaging`."""
+    try:
+        return recorder.values.damaging() if recorder.values is not None else frozenset()
+    except Exception as error:
+        _give_up(recorder, error)
+        return frozenset()
+
+
 def _give_up(recorder: Recorder, error: Exception) -> None:
     """Stops measuring values after an error."""
     recorder.values = None

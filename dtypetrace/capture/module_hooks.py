@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from . import declared, fused, measuring, private, refused_calls
-from .asleep import Counter, Lookout, named_arguments
+from .asleep import REGISTERS, Counter, Lookout, named_arguments
 from .calls import tensors_returned
 from .compiled import calls as compiled_calls
 from .parents import running
@@ -174,6 +174,7 @@ class ModuleHooks:
         if isinstance(part, nn.Module) and not self.recorder.broken:
             try:
                 self.recorder.modules.parents.joined(module, name, part)
+                self._tell("joined", sys._getframe(1))
             except Exception:
                 self.recorder.fail("a registration hook")
 
@@ -185,8 +186,13 @@ class ModuleHooks:
                 with private.DisableTorchFunction():
                     before = module._parameters.get(name, module._buffers.get(name))
                     recorder.births.registered(name, tensor, sys._getframe(1), before)
+                self._tell("registered", sys._getframe(1))
             except Exception:
                 recorder.fail("a registration hook")
+
+    def _tell(self, hook: str, frame: FrameType) -> None:
+        if isinstance(self.asleep, Lookout):
+            self.asleep.announce(REGISTERS[hook], frame)
 
     # ------------------------------------------------------------ optimizers
 

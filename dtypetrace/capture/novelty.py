@@ -17,13 +17,15 @@ from torch import nn
 
 from . import private
 
-_FIRST = 16
+_FIRST = 12
 """Steps that are watched first. What is judged over several steps (weights that do not move, an optimizer's state,
 casts that autocast keeps) is measured in nearly each of them, and short scripts are watched as a whole."""
 _QUIET = 3
 """Steps, or calls outside of steps, that show nothing new before watching ends."""
 _LONGEST = 64
 """Steps that are watched in a row, at most: some programs show something new in each."""
+_LINGERS = 48
+"""Steps that are watched when damage to values begins: sums are judged by most of their terms."""
 _SPARE = 8
 """Calls without a step, beyond twice as many as usual, after which the steps are thought to have ended."""
 _HEARD, _FEW = 64, 16
@@ -64,6 +66,11 @@ class Novelty:
     def __init__(self, first: int | None = None, look: Look = tuple) -> None:
         self.first = first or _FIRST
         self.look = look
+        self.damaging: Callable[[], frozenset[int]] = frozenset
+        """Asks which ops do damage to values; set by the watch. It may wait for a device, so it is asked seldom."""
+        self._damaging: frozenset[int] = frozenset()
+        self._until = 0
+        """The step up to which damage that has just begun is watched."""
         self.spans = [Span(1)]
         self._known: dict[int, dict[Any, list[list[int]]]] = {}
         self._weights: dict[int, _Weights] = {}
@@ -94,6 +101,12 @@ class Novelty:
             self._new_at = number - 1
         if number <= self.first:
             return True
+        damaging = self.damaging()
+        if not damaging <= self._damaging and self._settled:
+            self._until = number + _LINGERS
+        self._damaging |= damaging
+        if number < self._until:
+            return True
         enough = _QUIET if not self._settled or span.why else 1
         if self._quiet < enough and number - span.first < (_LONGEST if self._settled else self.first + _LONGEST):
             return True
@@ -107,9 +120,11 @@ class Novelty:
         self._calls = self._training_calls = self._quiet_calls = 0
 
     def _due(self, number: int) -> bool:
-        """Rarer and rarer: steps that are powers of two, from the beginning and from the last step that was new."""
-        since = number - self._new_at if self._new_at else 0
-        return not number & number - 1 or since >= _SPARE and not since & since - 1
+        """Rarer and rarer: each time that the number of steps has doubled, from the beginning and from the last step
+        that was new. A counter in 16 bits stops at a power of two, so it is the step after one."""
+        done = number - 1
+        since = done - self._new_at if self._new_at else 0
+        return not done & done - 1 or since >= _SPARE and not since & since - 1
 
     def _begins(self, number: int, why: str) -> bool:
         self._seen, self._quiet = self.look(), 0

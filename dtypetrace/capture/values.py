@@ -70,6 +70,7 @@ class Values:
         self._kept: dict[int, int] = {}
         self._of_integers: dict[int, int] = {}
         """Calls of each op in which integers were looked at."""
+        self._arrived: dict[int, tuple[int, int]] = {}
         self.increments = Increments()
         self.cached = CachedCasts()
 
@@ -172,6 +173,17 @@ class Values:
             mark.value = self._measure(sums, o, number, operands, asked), _version(o)
 
     # ------------------------------------------------------------ which steps
+
+    def damaging(self) -> frozenset[int]:
+        """The ops that have made a value that is not finite, and those whose updates of kept tensors were mostly lost
+        since this was asked before. Waits for the device."""
+        found = set()
+        for value in self.read():
+            due, done = self._arrived.get(value.op, (0, 0))
+            self._arrived[value.op] = value.due, value.done
+            if value.made or 2 * (value.done - done) < value.due - due:
+                found.add(value.op)
+        return frozenset(found)
 
     def rest(self) -> None:
         """A watched step was the last for a while; the next one is measured completely."""

@@ -158,7 +158,7 @@ class RunCommand:
             ignore=frozenset(options.ignore),
             steps=options.steps,
             trace_steps=options.first,
-            watch_every=options.every,
+            watch_every=_every(options),
             numerics=options.precision != "off" and not options.dry_run,
             autofix=options.autofix or options.dry_run,
             dry=options.dry_run,
@@ -255,6 +255,17 @@ def _add_old_spellings(parser: argparse.ArgumentParser) -> None:
     old("--no-source", dest="text", sets=False, default=True, now=moved("--no-source"))
     old("--format", choices=arguments.FORMATS, default="text", now=moved("--format FORM"))
     old("--output", type=Path, now=moved("--output F"))
+
+
+def _every(options: argparse.Namespace) -> int | str | None:
+    """Which steps are watched: by default those that show something new, where nothing that was asked for needs each
+    step."""
+    reference = options.precision == "reference" or options.reference_steps or options.keep_wide
+    if options.every is None and not (
+        options.first or options.autofix or options.dry_run or options.compile or reference
+    ):
+        return "new"
+    return int(options.every) if options.every not in (None, "new") else options.every
 
 
 def _check_watch(options: argparse.Namespace) -> None:

@@ -120,7 +120,7 @@ def test_the_same_step_again_adds_no_record(make):
         return [len(table) for table in tables]
 
     counts = []
-    with dtypetrace.trace() as trace:
+    with dtypetrace.trace(every=1) as trace:
         step = make()
         for _ in range(20):
             step()
@@ -139,7 +139,7 @@ def growth_of_twenty_steps():
     sizes = []
     tracemalloc.start()
     try:
-        with dtypetrace.trace() as trace:
+        with dtypetrace.trace(every=1) as trace:
             step = steps_of_mlp()
             for _ in range(23):
                 step()

@@ -22,17 +22,18 @@ def autocast_of(accelerator: Any) -> torch.dtype | None:
 @contextmanager
 def watch(
     accelerator: Any,
-    max_steps: int = 3,
+    first: int | None = None,
     *,
     folder: str | os.PathLike[str] | None = None,
     fail_on: str | None = None,
     ignore: Sequence[str] = (),
-    numerics: bool = True,
-    watch_every: int | None = None,
+    precision: str = "values",
+    every: int | str | None = None,
     compile: str | None = None,
+    **old: Any,
 ) -> Iterator[FirstSteps]:
-    """Checks the settings as ``dtypetrace.preflight`` does, watches the first ``max_steps`` optimizer steps in the
-    block, then detaches; with ``watch_every=N``, one step in N is watched after that.
+    """Checks the settings as ``dtypetrace.preflight`` does, watches the steps of the block
+    while they show something new, and sleeps in between; with ``first=N``, the first N steps only.
 
     Open it after ``accelerator.prepare``. Rank 0 prints. folder: where the report goes (default: the accelerator's
     ``project_dir``; without one, none is written). The counts of findings go to the accelerator's trackers. The others
@@ -49,7 +50,7 @@ def watch(
     def log(values: Mapping[str, float]) -> None:
         accelerator.log(dict(values))
 
-    steps = FirstSteps(max_steps, fail_on, ignore, numerics, watch_every, compile)
+    steps = FirstSteps(first, fail_on, ignore, precision, every, compile, **old)
     steps.begin(
         accelerator.unwrap_model(models[0]),
         optimizer=optimizers[0].optimizer if len(optimizers) == 1 else None,

@@ -18,11 +18,11 @@ _AUTOCAST = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 
 
 class DtypeTraceCallback(Callback):
-    """Checks the settings before step 1 as ``dtypetrace.preflight`` does, watches the first ``max_steps`` optimizer
-    steps, then detaches; with ``watch_every=N``, one step in N is watched after that.
+    """Checks the settings before step 1 as ``dtypetrace.preflight`` does, watches the steps
+    while they show something new, and sleeps in between; with ``first=N``, the first N steps only.
 
     Rank 0 prints. The report and the trace are in the trainer's log folder (``dtypetrace.html``, ``dtypetrace.trace``);
-    the counts of findings go to its loggers as ``dtypetrace/errors`` and so on. fail_on, ignore, numerics and
+    the counts of findings go to its loggers as ``dtypetrace/errors`` and so on. fail_on, ignore, precision, every and
     compile are those of ``dtypetrace.integrations.watching.FirstSteps``.
 
     >>> Trainer(precision="bf16-true", callbacks=[DtypeTraceCallback()])    # doctest: +SKIP
@@ -30,14 +30,15 @@ class DtypeTraceCallback(Callback):
 
     def __init__(
         self,
-        max_steps: int = 3,
+        first: int | None = None,
         fail_on: str | None = None,
         ignore: Sequence[str] = (),
-        numerics: bool = True,
-        watch_every: int | None = None,
+        precision: str = "values",
+        every: int | str | None = None,
         compile: str | None = None,
+        **old: Any,
     ) -> None:
-        self.steps = FirstSteps(max_steps, fail_on, ignore, numerics, watch_every, compile)
+        self.steps = FirstSteps(first, fail_on, ignore, precision, every, compile, **old)
         self._last = 0
 
     @property
@@ -71,7 +72,7 @@ class DtypeTraceCallback(Callback):
         self._last = trainer.global_step
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """A run that is shorter than ``max_steps``."""
+        """A run that is shorter than ``first``."""
         self.steps.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:

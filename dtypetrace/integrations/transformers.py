@@ -14,27 +14,28 @@ from .watching import FirstSteps
 
 
 class DtypeTraceCallback(TrainerCallback):
-    """Checks the settings before step 1 as ``dtypetrace.preflight`` does, watches the first ``max_steps`` optimizer
-    steps, then detaches; with ``watch_every=N``, one step in N is watched after that.
+    """Checks the settings before step 1 as ``dtypetrace.preflight`` does, watches the steps
+    while they show something new, and sleeps in between; with ``first=N``, the first N steps only.
 
     Rank 0 prints. The report and the trace are in ``args.output_dir`` (``dtypetrace.html``, ``dtypetrace.trace``); the
-    counts of findings are logged as ``dtypetrace/errors`` and so on. fail_on, ignore, numerics and
+    counts of findings are logged as ``dtypetrace/errors`` and so on. fail_on, ignore, precision, every and
     compile are those of ``dtypetrace.integrations.watching.FirstSteps``.
 
-    >>> Trainer(model, args, train_dataset=data, callbacks=[DtypeTraceCallback(max_steps=2)])    # doctest: +SKIP
+    >>> Trainer(model, args, train_dataset=data, callbacks=[DtypeTraceCallback(first=2)])    # doctest: +SKIP
     """
 
     def __init__(
         self,
-        max_steps: int = 3,
+        first: int | None = None,
         *,
         fail_on: str | None = None,
         ignore: Sequence[str] = (),
-        numerics: bool = True,
-        watch_every: int | None = None,
+        precision: str = "values",
+        every: int | str | None = None,
         compile: str | None = None,
+        **old: Any,
     ) -> None:
-        self.steps = FirstSteps(max_steps, fail_on, ignore, numerics, watch_every, compile)
+        self.steps = FirstSteps(first, fail_on, ignore, precision, every, compile, **old)
         self._wrapped: tuple[Any, str] | None = None
 
     @property
@@ -72,7 +73,7 @@ class DtypeTraceCallback(TrainerCallback):
             self._unwrap()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A run that is shorter than ``max_steps``."""
+        """A run that is shorter than ``first``."""
         self.steps.end()
         self._unwrap()
 

@@ -1,11 +1,12 @@
-"""What the callbacks share: the settings checked before step 1, the first steps watched and then some, a report in the
-run's folder."""
+"""What the callbacks share: the settings checked before step 1, steps watched while they show something new, a report
+in the run's folder."""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,39 +16,49 @@ from ..commands.arguments import codes, reaches
 from ..commands.preflight import preflight
 from ..errors import FoundError
 from ..records import SEVERITIES, Finding, Place
-from ..tracing import Trace, check_watch_every
+from ..tracing import FIRST_STEPS, NEW, Trace, check_watch_every
 
 Log = Callable[[Mapping[str, float]], None]
 """The trainer's own way to log metrics."""
 
 
 class FirstSteps:
-    """Watches the first optimizer steps of a training run, then leaves nothing installed.
+    """Watches a training run while its steps show something new, as ``dtypetrace.trace`` does.
 
-    max_steps: optimizer steps to watch. watch_every: after those, each step whose number is a multiple of it is
-    watched, too; between them only a count of the steps is installed. fail_on: ``"note"``, ``"warning"`` or
-    ``"error"``: raise :class:`FoundError` for a finding this severe or more; None never ends the run. ignore: codes to
-    leave out. numerics: measure values, too. compile: as in ``dtypetrace.trace``. A failure of dtypetrace's own is
-    printed and ends the watching, never the run. Raises ValueError for a severity or a code that does not exist, and
-    for fewer steps than one.
+    first: only so many optimizer steps are watched, and then nothing is left installed. every: one step in so many is
+    watched after the first ones; 1: each step. fail_on: ``"note"``, ``"warning"`` or ``"error"``: raise
+    :class:`FoundError` for a finding this severe or more; None never ends the run. ignore: codes to leave out.
+    precision, compile: as in ``dtypetrace.trace``, ``"reference"`` excepted. A failure of dtypetrace's own is printed
+    and ends the watching, never the run. Raises ValueError for a severity or a code that does not exist, and for fewer
+    steps than one. The names of the version before (max_steps, watch_every, numerics) go on working.
     """
 
     def __init__(
         self,
-        max_steps: int = 3,
+        first: int | None = None,
         fail_on: str | None = None,
         ignore: Sequence[str] = (),
-        numerics: bool = True,
-        watch_every: int | None = None,
+        precision: str = "values",
+        every: int | str | None = None,
         compile: str | None = None,
+        **old: Any,
     ) -> None:
+        for name, now in (("max_steps", "first"), ("watch_every", "every"), ("numerics", "precision")):
+            if name in old:
+                warnings.warn(f"{name}= is now {now}=", DeprecationWarning, stacklevel=3)
+        first, every = old.pop("max_steps", first), old.pop("watch_every", every)
+        numerics = old.pop("numerics", precision != "off")
+        if old:
+            raise TypeError(f"unexpected keyword argument {next(iter(old))!r}")
+        if precision not in ("off", "values"):
+            raise ValueError(f'precision is "off" or "values", got {precision!r}')
         if fail_on not in (None, *SEVERITIES):
             raise ValueError(f"fail_on is one of {', '.join(SEVERITIES)}, not {fail_on!r}")
-        if max_steps < 1:
-            raise ValueError(f"max_steps needs to be at least 1, not {max_steps}")
-        check_watch_every(watch_every, autofix=False, reference=False, dry=False)
-        self.max_steps = max_steps
-        self.watch_every = watch_every
+        if first is not None and first < 1:
+            raise ValueError(f"first needs to be at least 1, not {first}")
+        check_watch_every(every, autofix=False, reference=False, dry=False)
+        self.first = first if first or not compile or every else FIRST_STEPS
+        self.every = every if every is not None or self.first else NEW
         self._fail_on = fail_on
         self._ignore = frozenset(codes(",".join(ignore))) if ignore else frozenset()
         self._numerics, self._compile = numerics, compile
@@ -103,8 +114,8 @@ class FirstSteps:
             model,
             ignore=self._ignore,
             numerics=self._numerics,
-            trace_steps=self.max_steps,
-            watch_every=self.watch_every,
+            trace_steps=self.first,
+            watch_every=self.every,
             compile=self._compile,
         )
         self.trace.start()
@@ -120,7 +131,7 @@ class FirstSteps:
         if trace is None or self._reported is not None:
             return
         windows = trace.windows
-        if self._done > self.max_steps and windows is not None and not windows.steps:
+        if self._done > (self.first or FIRST_STEPS) and windows is not None and not windows.steps:
             self.end()  # an optimizer that is none of torch's calls no hooks
         elif not trace.is_attached and windows is not None and windows.watched:
             self._conclude(trace)

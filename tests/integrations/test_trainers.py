@@ -103,7 +103,7 @@ def hf_callback():
 @pytest.mark.parametrize(("precision", "autocast"), [({}, ""), ({"bf16": True}, "cpu:bfloat16"), ({"fp16": True}, "")])
 def test_the_trainer_of_transformers_ends_bit_equal(tmp_path, hf_callback, precision, autocast, capfd):
     plain, _ = hf(tmp_path / "plain", **precision)
-    callback = hf_callback(max_steps=2)
+    callback = hf_callback(first=2)
     watched, trainer = hf(tmp_path / "watched", callback, **precision)
     assert same(plain, watched)
     assert callback.trace.recording.meta["steps"] == 2 and not callback.trace.is_open
@@ -115,7 +115,7 @@ def test_the_trainer_of_transformers_ends_bit_equal(tmp_path, hf_callback, preci
 
 
 def test_the_trainer_of_transformers_with_a_loss_scaler_ends_bit_equal(tmp_path, hf_callback):
-    callback, one, other = hf_callback(max_steps=2), loss_scaler(), loss_scaler()
+    callback, one, other = hf_callback(first=2), loss_scaler(), loss_scaler()
     plain, _ = hf(tmp_path / "plain", fp16=True, scaler=one)
     watched, _ = hf(tmp_path / "watched", callback, fp16=True, scaler=other)
     assert same(plain, watched)
@@ -135,7 +135,7 @@ def test_an_exception_inside_the_trainer_gets_the_birth(tmp_path, hf_callback, a
 
 def test_weights_that_do_not_move_are_named_before_and_after(tmp_path, hf_callback, capfd):
     model = Net().bfloat16()
-    callback = hf_callback(max_steps=3)
+    callback = hf_callback(first=3)
     hf(tmp_path, callback, model, learning_rate=1e-6, optim="sgd", lr_scheduler_type="constant")
     assert [f.code for f in callback.steps.plan if f.severity != "note"] == ["DT503"]
     assert "DT304" in {f.code for f in callback.trace.findings}
@@ -182,7 +182,7 @@ def test_lightning_ends_bit_equal(tmp_path, precision):
     pytest.importorskip("lightning")
     from dtypetrace.integrations.lightning import DtypeTraceCallback
 
-    callback = DtypeTraceCallback(max_steps=2)
+    callback = DtypeTraceCallback(first=2)
     plain, _ = lit(tmp_path / "plain", precision=precision)
     watched, trainer = lit(tmp_path / "watched", callback, precision=precision)
     assert same(plain, watched)
@@ -196,7 +196,7 @@ def test_lightning_with_a_loss_scaler_ends_bit_equal(tmp_path):
     plugins = pytest.importorskip("lightning.pytorch.plugins.precision")
     from dtypetrace.integrations.lightning import DtypeTraceCallback
 
-    callback, one, other = DtypeTraceCallback(max_steps=2), loss_scaler(), loss_scaler()
+    callback, one, other = DtypeTraceCallback(first=2), loss_scaler(), loss_scaler()
     plain, _ = lit(tmp_path / "a", plugin=plugins.MixedPrecision("16-mixed", "cpu", scaler=one))
     watched, _ = lit(tmp_path / "b", callback, plugin=plugins.MixedPrecision("16-mixed", "cpu", scaler=other))
     assert same(plain, watched)
@@ -231,7 +231,7 @@ def test_the_callback_is_added_on_the_command_line_of_lightning(tmp_path):
     pytest.importorskip("jsonargparse", reason="Lightning's command line needs jsonargparse[signatures]")
     (tmp_path / "cli.py").write_text(COMMAND)
     words = ["max_steps=4", "precision=bf16-true", "accelerator=cpu", "logger=false", "enable_checkpointing=false"]
-    own = ["+=dtypetrace.integrations.lightning.DtypeTraceCallback", ".max_steps=2"]
+    own = ["+=dtypetrace.integrations.lightning.DtypeTraceCallback", ".first=2"]
     ended = subprocess.run(
         [sys.executable, "cli.py", "fit", *(f"--trainer.{w}" for w in words), *(f"--trainer.callbacks{w}" for w in own)],
         cwd=tmp_path, env=dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *sys.path[1:]])), capture_output=True, text=True, timeout=200,
@@ -282,7 +282,7 @@ def accelerated(mixed="no", watch=None, model=None, lr=1e-2, scaler=None):
     if watch is None:
         train()
     else:
-        with watch(accelerator, max_steps=2) as steps:
+        with watch(accelerator, first=2) as steps:
             train()
         return weights(accelerator.unwrap_model(net)), steps
     return weights(accelerator.unwrap_model(net)), None
@@ -362,13 +362,13 @@ SEEDS = {
 
 
 def in_transformers(folder, model, lr, seen):
-    callback = pytest.importorskip("dtypetrace.integrations.transformers").DtypeTraceCallback(max_steps=3)
+    callback = pytest.importorskip("dtypetrace.integrations.transformers").DtypeTraceCallback(first=3)
     seen.append(callback.steps)
     hf(folder, callback, model, max_steps=4, learning_rate=lr, lr_scheduler_type="constant")
 
 
 def in_lightning(folder, model, lr, seen):
-    callback = pytest.importorskip("dtypetrace.integrations.lightning").DtypeTraceCallback(max_steps=3)
+    callback = pytest.importorskip("dtypetrace.integrations.lightning").DtypeTraceCallback(first=3)
     seen.append(callback.steps)
     lit(folder, callback, model, limit=4, lr=lr)
 
@@ -412,7 +412,7 @@ def test_an_internal_failure_leaves_the_run_alone(capfd):
     assert "internal error; the run goes on" in capfd.readouterr().err and not steps.watching
 
 
-@pytest.mark.parametrize("wrong", [{"fail_on": "fatal"}, {"max_steps": 0}])
+@pytest.mark.parametrize("wrong", [{"fail_on": "fatal"}, {"first": 0}])
 def test_wrong_settings_are_refused_at_once(wrong):
     with pytest.raises(ValueError):
         FirstSteps(**wrong)
@@ -449,7 +449,7 @@ def test_the_plan_knows_the_autocast_that_there_is():
 
 def test_a_trainer_stays_watched_one_step_in_so_many(tmp_path, hf_callback, capfd):
     plain, _ = hf(tmp_path / "plain", max_steps=9)
-    callback = hf_callback(max_steps=2, watch_every=4)
+    callback = hf_callback(first=2, every=4)
     watched, _ = hf(tmp_path / "watched", callback, max_steps=9)
     assert same(plain, watched)
     assert callback.trace.recording.meta["steps"] == 4 and not callback.trace.is_open
@@ -461,7 +461,7 @@ def test_a_trainer_stays_watched_one_step_in_so_many(tmp_path, hf_callback, capf
 def test_lightning_stays_watched_one_step_in_so_many(tmp_path):
     module = pytest.importorskip("dtypetrace.integrations.lightning", reason="needs lightning")
     plain, _ = lit(tmp_path / "plain", limit=9)
-    callback = module.DtypeTraceCallback(max_steps=2, watch_every=4)
+    callback = module.DtypeTraceCallback(first=2, every=4)
     watched, _ = lit(tmp_path / "watched", callback, limit=9)
     assert same(plain, watched) and callback.trace.recording.meta["steps"] == 4
 
@@ -472,7 +472,7 @@ def test_accelerate_stays_watched_one_step_in_so_many(tmp_path):
 
     accelerator = accelerate.Accelerator(cpu=True)
     model, optimizer = accelerator.prepare(Net(), torch.optim.SGD(Net().parameters(), lr=0.1))
-    with watch(accelerator, 2, folder=tmp_path, watch_every=4) as steps:
+    with watch(accelerator, 2, folder=tmp_path, every=4) as steps:
         for _ in range(9):
             loss = model(torch.ones(2, 8), torch.ones(2, 1))["loss"]
             accelerator.backward(loss)
@@ -490,7 +490,7 @@ def test_a_collision_in_an_unwatched_step_of_a_trainer(tmp_path, hf_callback):
             self.calls += 1
             return super().forward(x, y) if self.calls < 6 else self.inward(x.double())
 
-    callback = hf_callback(max_steps=2, watch_every=4)
+    callback = hf_callback(first=2, every=4)
     with pytest.raises(RuntimeError):
         hf(tmp_path, callback, Breaks(), max_steps=9)
     (finding,) = (f for f in callback.trace.findings if f.code == "DT101")

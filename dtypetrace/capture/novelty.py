@@ -101,17 +101,18 @@ class Novelty:
             self._new_at = number - 1
         if number <= self.first:
             return True
-        damaging = self.damaging()
-        if not damaging <= self._damaging and self._settled:
-            self._until = number + _LINGERS
-        self._damaging |= damaging
         if number < self._until:
             return True
         enough = _QUIET if not self._settled or span.why else 1
         if self._quiet < enough and number - span.first < (_LONGEST if self._settled else self.first + _LONGEST):
             return True
+        damaging, settled = self.damaging(), self._settled
+        begins = not damaging <= self._damaging
+        self._damaging |= damaging
         self._settled = True
-        return False
+        if settled and begins:
+            self._until = number + _LINGERS
+        return settled and begins
 
     def _count(self, number: int) -> None:
         if not self._settled and number > 1:  # before the first step, models are made and perhaps evaluated

@@ -101,7 +101,7 @@ def below_autograd() -> bool:
 
 
 def in_functorch() -> bool:
-    """Whether a transform (vmap, grad) runs the code that calls this."""
+    """Whether a transform (vmap, grad) runs the code that calls this, or may."""
     return _functorch_levels() is not None
 
 
@@ -136,7 +136,9 @@ of_functorch: Callable[[Any], bool] = (
     if functorch_inner is _none
     else offered("torch._C._functorch", "is_functorch_wrapped_tensor", "origins of what vmap and grad wrap", _no)
 )
-_functorch_levels: Callable[[], Any] = offered("torch._C._functorch", "peek_interpreter_stack", "", _none)
+_functorch_levels: Callable[[], Any] = offered(
+    "torch._C._functorch", "peek_interpreter_stack", "waking before calls that are new", lambda: 0
+)
 OpOverload: Any = offered("torch._ops", "OpOverload", "", type(torch.ops.aten.add.Tensor))
 StorageWeakRef: Any = offered("torch.multiprocessing.reductions", "StorageWeakRef", SUMS, None)
 _make_seeds = offered("torch.autograd", "_make_grads", "the line that makes the first gradient", None)

@@ -19,9 +19,13 @@ class Replaced:
             setattr(owner, name, new)
 
     def restore(self) -> None:
-        """Ends it."""
+        """Ends it. Where another one has replaced it since, that one restores what was there before both."""
         _all.remove(self)
-        self.put_aside()
+        above = [o for o in _all if o._owner is self._owner and o._name == self._name and o._old is self._new]
+        for other in above:
+            other._old = self._old
+        if not above:
+            self.put_aside()
 
     def put_aside(self) -> None:
         """Restores the attribute for a while."""

@@ -314,7 +314,7 @@ def test_no_op_reads_a_value_on_the_host(monkeypatch):
 
         monkeypatch.setattr(torch.Tensor, name, counted)
     with torch.profiler.profile() as profile:
-        with dtypetrace.trace(model, precision="values") as trace:
+        with dtypetrace.trace(model, precision="values", every=1) as trace:
             for _ in range(40):
                 model(torch.randn(4, 8).half()).float().pow(2).mean().backward()
                 optimizer.step()
@@ -347,7 +347,7 @@ def test_calm_operators_are_measured_in_some_steps_only():
     """Far from the limits of float32, and an op is measured as often as it could show something new."""
     model = nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=1e-2)
-    with dtypetrace.trace(model, precision="values") as trace:
+    with dtypetrace.trace(model, precision="values", every=1) as trace:
         for _ in range(20):
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()

@@ -62,6 +62,8 @@ class Node:
     """The dtype in which a kernel writes its result to memory, empty where none does."""
     scalars: tuple[float, ...] = ()
     """The numbers among its arguments."""
+    nbytes: int = 0
+    """Of its first result, 0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

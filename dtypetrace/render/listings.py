@@ -5,14 +5,14 @@ The frames and the HTML report show the same rows, so each number is computed in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 from ..records import Op, Place, Recording, Update, Value
 from ..tables.dtypes import DTYPES, FLOATING, narrower, wider
-from ..tables.operators import NAMED_CASTS, is_cast, is_move, result_bytes, writes
+from ..tables.operators import COMPILED, NAMED_CASTS, is_cast, is_move, result_bytes, tagged, writes
 
 _NOWHERE = Place()
 _MOST_OPS_BACK = 32
@@ -238,6 +238,48 @@ def compiled(recording: Recording) -> list[CompiledRow]:
 
     rows = ((region, made) for region in recording.regions for made in Flow(region).lines())
     return [CompiledRow(r.name, *made[:3], *user_line(place(recording, made.place)), *made[4:]) for r, made in rows]
+
+
+class Inside(NamedTuple):
+    """An operator of a compiled graph, beside the op that stands for the graph's call."""
+
+    op: int
+    phase: str
+    module: str
+    """Below that of the call, as far as it is known."""
+    dtype: str
+    nbytes: int
+
+
+def inside_compiled(recording: Recording) -> Iterator[Inside]:
+    """What compiled code computes: the operators of its graphs, without views."""
+    backward = {op.of: n for n, op in enumerate(recording.ops) if op.aten == COMPILED and op.phase == "backward"}
+    module = cache(partial(_below, frozenset(recording.modules)))
+    for region in recording.regions:
+        for graph in region.graphs:
+            number = region.call if graph.phase == "forward" else backward.get(region.call, -1)
+            around = recording.ops[region.call].module if number >= 0 else ""
+            for node in graph.nodes if number >= 0 else ():
+                if node.op in ("input", "saved", "constant") or not node.dtype or tagged(node.op, "view"):
+                    continue
+                yield Inside(number, graph.phase, module(around, node.module), node.dtype, node.nbytes)
+
+
+def _below(known: frozenset[str], around: str, path: str) -> str:
+    """A module in or below another one, by the end of its path, which may begin with a local variable of a compiled
+    function; the one around where that is not clear.
+
+    >>> _below(frozenset({"m.layers.0.mlp", "m.layers.1.mlp"}), "m", "stack.1.mlp")
+    'm.layers.1.mlp'
+    """
+    parts = path.split(".")
+    inside = [name for name in known if name.startswith(f"{around}." if around else "")]
+    for begin in range(len(parts)):
+        ending = "." + ".".join(parts[begin:])
+        found = [name for name in inside if f".{name}".endswith(ending)]
+        if found:
+            return found[0] if len(found) == 1 else around
+    return around
 
 
 def user_line(where: Place) -> tuple[str, int]:

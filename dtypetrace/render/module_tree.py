@@ -131,8 +131,13 @@ def _fill(recording: Recording, known: dict[str, Module], anchors: Sequence[tupl
     around = {full: tuple(_above(full)) for full in known}
     around[""] = ()
     _fill_weights(recording, known, around)
-    for op in recording.ops:
-        _count(op, [known[full] for full in around.get(op.module, ())])
+    compiled = list(listings.inside_compiled(recording))
+    counted = {inside.op for inside in compiled}
+    for number, op in enumerate(recording.ops):
+        if number not in counted:
+            _count(op, [known[full] for full in around.get(op.module, ())])
+    for inside in compiled:
+        _count_inside(inside, recording.ops[inside.op].count, [known[full] for full in around.get(inside.module, ())])
     _fill_streams(recording, known, around)
     for refused in recording.refused:
         if not refused.healed and refused.module in known:
@@ -172,6 +177,16 @@ def _count(op: Op, own: Sequence[Module]) -> None:
         if dtype:
             module.makes.add(dtype)
             (module.gradients if op.phase == "backward" else module.computed)[dtype] += made
+
+
+def _count_inside(inside: listings.Inside, calls: int, own: Sequence[Module]) -> None:
+    """The same for an operator inside compiled code, by its graph."""
+    for module in own:
+        module.ops += calls
+        if inside.dtype in FLOATING:
+            module.makes.add(inside.dtype)
+            amounts = module.gradients if inside.phase == "backward" else module.computed
+            amounts[inside.dtype] += calls * inside.nbytes
 
 
 def _result(op: Op) -> str:

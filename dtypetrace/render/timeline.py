@@ -6,8 +6,9 @@ Above the lanes: where findings are, and the bytes that later ops still use, by 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from ..records import Finding, Recording
 from ..tables.operators import result_bytes
@@ -89,10 +90,13 @@ def timeline(recording: Recording, rows: Sequence[OpRow], findings: Sequence[tup
     if not rows:
         return Timeline()
     live, words = _live(recording, min(_COLUMNS, len(rows)))
+    inside: dict[int, Counter[str]] = {}
+    for made in listings.inside_compiled(recording):
+        inside.setdefault(made.op, Counter())[family(made.dtype)] += 1
     return Timeline(
         len(rows),
         min(_COLUMNS, len(rows)),
-        strips(rows),
+        strips(rows, inside),
         _marks(recording, findings, len(rows)),
         step_marks(recording),
         live,
@@ -103,22 +107,23 @@ def timeline(recording: Recording, rows: Sequence[OpRow], findings: Sequence[tup
 # ---------------------------------------------------------------- lanes
 
 
-def strips(rows: Sequence[OpRow]) -> list[Strip]:
-    """One strip for each phase that ran, all with the same axis; each column is split by the dtypes in it."""
+def strips(rows: Sequence[OpRow], inside: Mapping[int, Counter[str]] = MappingProxyType({})) -> list[Strip]:
+    """One strip for each phase that ran, all with the same axis; each column is split by the dtypes in it. inside: by
+    number of an op, how many operators of each family the compiled code has that it stands for."""
     made = []
     phases = listings.phases(rows)
     for phase in ("init", "outside", "forward", "recompute", "backward", "optimizer"):
         own = [r for r, shown in zip(rows, phases) if shown == phase]
         if own:
-            counted = Counter(_family(r) for r in own)
-            shares = [(f, round(100 * n / len(own))) for f, n in counted.most_common()]
+            counted = _families(own, inside)
+            shares = [(f, round(100 * n / counted.total())) for f, n in counted.most_common()]
             words = ", ".join(f"{share}% {NAMES[f]}" for f, share in shares if share)
             made.append(
                 Strip(
                     phase,
                     len(own),
                     sum(r.count for r in own),
-                    _lane(phase, own, len(rows), words),
+                    _lane(phase, own, len(rows), words, inside),
                     words,
                     shares,
                 )
@@ -126,8 +131,12 @@ def strips(rows: Sequence[OpRow]) -> list[Strip]:
     return made
 
 
-def _family(row: OpRow) -> str:
-    return family(row.outputs[0]) if row.outputs else ""
+def _families(rows: Iterable[OpRow], inside: Mapping[int, Counter[str]]) -> Counter[str]:
+    """How many ops of each family some rows are; those of compiled code instead of the op that stands for it."""
+    counted: Counter[str] = Counter()
+    for row in rows:
+        counted.update(inside.get(row.number) or [family(row.outputs[0]) if row.outputs else ""])
+    return counted
 
 
 class _Bars:
@@ -165,7 +174,7 @@ def _stacked(amounts: Counter[str], height: int, whole: int) -> dict[str, tuple[
     return standing
 
 
-def _lane(phase: str, rows: Sequence[OpRow], ops: int, words: str) -> str:
+def _lane(phase: str, rows: Sequence[OpRow], ops: int, words: str, inside: Mapping[int, Counter[str]]) -> str:
     """The drawing of the ops of one phase on an axis of so many ops."""
     bars = _Bars()
     casts: list[int] = []
@@ -176,7 +185,8 @@ def _lane(phase: str, rows: Sequence[OpRow], ops: int, words: str) -> str:
         while at < len(rows) and rows[at].number < (column + 1) * ops // columns:
             at += 1
         own = rows[begin:at]
-        bars.column(column, _stacked(Counter(map(_family, own)), _HEIGHT, len(own)))
+        counted = _families(own, inside)
+        bars.column(column, _stacked(counted, _HEIGHT, counted.total()))
         if any(r.change for r in own):
             casts.append(column)
     ticks = "".join(f"M{c} {_HEIGHT + 3}h{columns / 400:.3g}v5h-{columns / 400:.3g}z" for c in casts)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dtypetrace.compare.differences import compare
-from dtypetrace.records import Frame, Place, Recording
+from dtypetrace.records import Frame, Op, Place, Recording
 from dtypetrace.records.compiled import Graph, Node, Region, Step
-from dtypetrace.render import differences, listings
+from dtypetrace.render import differences, listings, module_tree, timeline
+from dtypetrace.tables.operators import COMPILED
 
 FORWARD = Graph(
     "forward",
@@ -45,3 +46,34 @@ def test_two_ledgers_are_compared():
     assert "compiled mul (forward)  x.py:3: is handed on in float32 in a, bfloat16 in b" in differences.text(
         found, ("a", "b")
     )
+
+
+def test_the_tree_and_the_timeline_show_what_is_inside_compiled_code():
+    call = Op("compiled Net", COMPILED, "forward", "net", 0, (), ("float32",), 2)
+    graph = Graph(
+        "forward",
+        (
+            Node("input", "bfloat16", -1, ""),
+            Node("aten.mm.default", "bfloat16", 0, "a", (0, 0), nbytes=8),
+            Node("aten.reshape.default", "bfloat16", 0, "a", (1,), nbytes=8),
+            Node("aten.add.Tensor", "bfloat16", 0, "___stack0.1", (1, 1), nbytes=8),
+            Node("prims.convert_element_type.default", "float32", 0, "", (3,), nbytes=16),
+        ),
+    )
+    again = replace(graph, phase="backward", nodes=graph.nodes[:2])
+    backward = replace(call, phase="backward", of=0)
+    recording = Recording(
+        places=RECORDING.places,
+        modules=("net", "net.a", "net.h.0", "net.h.1"),
+        ops=(call, backward),
+        regions=(Region("forward", 0, (), (graph, again), call=0),),
+    )
+    (net,) = module_tree.tree(recording)
+    assert dict(net.computed) == {"bfloat16": 32, "float32": 32} and dict(net.gradients) == {"bfloat16": 16}
+    a, h = net.children
+    assert dict(a.computed) == dict(h.computed) == {"bfloat16": 16} and [c.name for c in h.children] == ["1"]
+    strips = timeline.timeline(recording, listings.ops(recording)).strips
+    assert [(s.phase, s.shares) for s in strips] == [
+        ("forward", [("bf16", 67), ("f32", 33)]),
+        ("backward", [("bf16", 100)]),
+    ]

@@ -136,6 +136,7 @@ def _graph(
                 kernels.kernel(node.name),
                 kernels.memory(node.name),
                 node.scalars,
+                node.nbytes,
             )
         )
     if compiled.phase != "backward":

@@ -97,6 +97,7 @@ class Called:
     barrier: bool
     """Whether ``emulate_precision_casts`` rounds what it reads and returns."""
     scalars: tuple[float, ...]
+    nbytes: int
 
 
 def called(node: Any) -> Called:
@@ -124,7 +125,15 @@ def called(node: Any) -> Called:
         tuple(_sources(meta.get("from_node") or ())),
         bool(meta.get("low_precision_pointwise_barrier")),
         tuple(float(a) for a in node.args if type(a) in (int, float)),
+        _nbytes(value),
     )
+
+
+def _nbytes(value: Any) -> int:
+    """Bytes of a node's first tensor, 0 where its size is not fixed."""
+    first = value[0] if isinstance(value, (tuple, list)) and value else value
+    size = first.numel() if isinstance(first, torch.Tensor) else 0
+    return size * first.dtype.itemsize if type(size) is int and size else 0
 
 
 _FRAME = re.compile(r'^ *File "(.*)", line (\d+), in (.*)$', re.MULTILINE)

@@ -23,8 +23,9 @@ from .capture.function_mode import FunctionMode
 from .capture.held_signals import held
 from .capture.module_hooks import ModuleHooks
 from .capture.patches import Patches
-from .capture.protocols import Context, Healer, MakeHealer, Opened, Reference
+from .capture.protocols import Context, Healer, MakeHealer, Opened
 from .capture.recorder import Recorder
+from .capture.session import Reference
 from .capture.settings import plan_of
 from .capture.stacks import UserCode
 from .capture.windows import Windows

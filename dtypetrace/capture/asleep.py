@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import wraps
 from threading import get_ident
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,12 +21,10 @@ from torch import nn
 from . import global_hooks, private
 from .compiled import regions, torch_private
 from .novelty import Novelty
+from .protocols import Hooks
 from .replaced import Replaced
+from .session import Session
 from .windows import Windows
-
-if TYPE_CHECKING:
-    from .module_hooks import ModuleHooks
-    from .recorder import Recorder
 
 _OWN_HOOKS = "_forward_hooks"
 _CHANGES: tuple[tuple[Any, str, str], ...] = (
@@ -64,7 +62,7 @@ class Counter:
     def __init__(self, windows: Windows) -> None:
         self.step_ends: Callable[..., None] = windows.step_ended
 
-    def begins(self, hooks: ModuleHooks) -> None:
+    def begins(self, hooks: Hooks) -> None:
         """The trace begins. hooks: those of the Watch."""
 
     def rests(self) -> None:
@@ -82,11 +80,11 @@ class Lookout(Counter):
 
     listens = True
 
-    def __init__(self, windows: Windows, novelty: Novelty, recorder: Recorder) -> None:
+    def __init__(self, windows: Windows, novelty: Novelty, recorder: Session) -> None:
         super().__init__(windows)
         self._windows, self._novelty, self._recorder = windows, novelty, recorder
         self.step_ends = self._step_ends
-        self._hooks: ModuleHooks | None = None
+        self._hooks: Hooks | None = None
         self._modes = 0
         """Dispatch modes that were on when the trace began."""
         self._asleep = False
@@ -99,7 +97,7 @@ class Lookout(Counter):
 
     # ------------------------------------------------------------ what is installed
 
-    def begins(self, hooks: ModuleHooks) -> None:
+    def begins(self, hooks: Hooks) -> None:
         """From now on it hears of changes of models and dtypes, in watched steps too. hooks: those of the Watch."""
         self._hooks, self._modes = hooks, private.dispatch_mode_count()
         for owner, name, what in _CHANGES:

@@ -10,18 +10,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from ..tables.operators import CAST_METHODS, NAMED_CASTS, names, tagged
 from . import private
-from .calls import autocast_dtype, decider, named_dtype, named_tensor, op_name, tensors_in
-from .marks import Mark, RawEvent, RawRead
+from .calls import (
+    LIFT_FRESH,
+    TO_COPY,
+    autocast_dtype,
+    decider,
+    named_dtype,
+    named_tensor,
+    op_name,
+    tensors_in,
+)
+from .clock import Clock
+from .marks import Mark, Origins, RawEvent, RawRead
 from .running import ARGS, AUTOCAST, FUNCTION, KWARGS, InnerRead, RunningCall, SeenRead, Thread
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
 
 Tensor = torch.Tensor
 _KEPT_READS = 16
@@ -31,10 +38,7 @@ _READ_DEPTH = 6
 _CANDIDATES = 4
 """Reads that are recorded for one call; when the trace ends, the program's text decides between them."""
 
-LIFT_FRESH = torch.ops.aten.lift_fresh.default
 LIKE = frozenset(getattr(torch.ops.aten, name).default for name in names("like") if hasattr(torch.ops.aten, name))
-TO_COPY = torch.ops.aten._to_copy.default
-TO_DTYPE = torch.ops.aten.to.dtype
 _VIEW_DTYPE = torch.ops.aten.view.dtype
 _SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
 _DECIDED_BY_CALL = frozenset({"cast", "factory", "promotion", "conversion"})
@@ -89,12 +93,12 @@ class Made(NamedTuple):
 
 
 class Births:
-    """Decides the events of one recorder."""
+    """Decides the events of one recording."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
-        self.origins = recorder.origins
-        self.places = recorder.places
+    def __init__(self, clock: Clock, origins: Origins) -> None:
+        self.clock = clock
+        self.origins = origins
+        self.places = clock.places
         self.unchanged: dict[tuple[int, int, int, int], tuple[str, torch.dtype, tuple[RawRead, ...]]] = {}
         """Casts that changed nothing, by place, module, and the tensor's event and op."""
 
@@ -163,7 +167,7 @@ class Births:
 
     def _default_place(self, made: torch.dtype) -> int:
         """Where the default dtype was set, if the output has its dtype because that is the default."""
-        return self.recorder.default_place if made is torch.get_default_dtype() else -1
+        return self.clock.default_place if made is torch.get_default_dtype() else -1
 
     def birth(self, outcome: Made, thread: Thread) -> int:
         """The event of a tensor that was made from no other tensor."""
@@ -220,8 +224,8 @@ class Births:
             return
         mark = self.origins.of(tensor)
         if mark is None:
-            mark = self.origins.mark_of(tensor, self.recorder.place(thread, frame))
-        place = self.recorder.place(thread, frame)
+            mark = self.origins.mark_of(tensor, self.clock.place(thread, frame))
+        place = self.clock.place(thread, frame)
         reads = thread.reads
         event = self._before_settled(mark.event)
         reads.append(SeenRead(dtype, place, event, self._stack(frame), len(thread.modules), mark.op))
@@ -307,7 +311,7 @@ class Births:
             tensors = tensors_in(args, kwargs)
             operands = {t.dtype for t in tensors if t.dtype.is_floating_point}
             if operands - {out.dtype} and not any(out is t for t in tensors):
-                place = self.recorder.place(thread, frame)
+                place = self.clock.place(thread, frame)
                 source = tuple(sorted(operands, key=str))
                 mark.event = self.origins.event(RawEvent("autocast", name, place, thread.module, source, out.dtype))
 
@@ -326,14 +330,14 @@ class Births:
             return
         if named_dtype(args, kwargs) is not None or frame is None or self.places.hidden(frame.f_code.co_filename):
             return
-        place = self.recorder.place(thread, frame)
+        place = self.clock.place(thread, frame)
         known = self.origins.mark_of(args[0], place)
         reads = (RawRead(out.dtype, place, known.event, -1, known.op),)
         mark.event = self.origins.event(RawEvent("factory", name, place, thread.module, (), out.dtype, reads=reads))
 
     def _fixed(self, thread: Thread, name: str, made: Sequence[Any], frame: FrameType | None) -> None:
         """Results that always have one integer dtype: the call is their birth, not the operands."""
-        place = self.recorder.place(thread, frame)
+        place = self.clock.place(thread, frame)
         for out in made:
             if isinstance(out, Tensor) and not out.is_floating_point() and (mark := self.origins.of(out)) is not None:
                 mark.event = self.origins.event(RawEvent("factory", name, place, thread.module, (), out.dtype))
@@ -348,7 +352,7 @@ class Births:
         frame: FrameType | None,
     ) -> Mark:
         """Marks the output of a function that the dispatch mode did not see run."""
-        place = self.recorder.place(thread, frame)
+        place = self.clock.place(thread, frame)
         operands = [t for t in tensors_in(args, kwargs) if t.dtype is out.dtype]
         if operands:
             known = self.origins.mark_of(operands[decider(operands)], place)
@@ -370,7 +374,7 @@ class Births:
     ) -> None:
         """Remembers a cast to the dtype that the tensor already has: for another dtype, it would have been real."""
         if out.dtype.is_floating_point:
-            place = self.recorder.place(thread, frame)
+            place = self.clock.place(thread, frame)
             reads = self._reads(thread, out, other, frame, place)
             key = place, thread.module, mark.event, mark.op
             self.unchanged.setdefault(key, (name, out.dtype, reads))
@@ -387,7 +391,7 @@ class Births:
     ) -> None:
         """The call named a dtype. If the dtype was read from a tensor, that tensor's origin matters too."""
         origins = self.origins
-        place = self.recorder.place(thread, frame)
+        place = self.clock.place(thread, frame)
         reads = self._reads(thread, out, other, frame, place)
         event = origins.events[mark.event]
         same = bool(args) and out is args[0]
@@ -416,7 +420,7 @@ class Births:
             return
         if frame is None or self.places.hidden(frame.f_code.co_filename):
             return
-        place = self.recorder.place(thread, frame)
+        place = self.clock.place(thread, frame)
         new = RawEvent("attribute", name, place, thread.module, (out.dtype,), out.dtype, (mark.event,), explicit=True)
         mark.event = self.origins.event(new)
 
@@ -454,7 +458,7 @@ class Births:
         ``before``: what it replaces. Where that has another dtype than a checkpoint, a load that assigns it, and does
         not copy, decided.
         """
-        place = self.recorder.place(self.recorder.thread_state(), frame)
+        place = self.clock.place(self.clock.thread_state(), frame)
         mark = self.origins.of(tensor)
         if mark is None:
             event = RawEvent("parameter", "", place, -1, (), tensor.dtype, name=name)
@@ -471,7 +475,7 @@ class Births:
     def _in_constructor(self, made: int, registered: int) -> bool:
         """Whether a library's constructor made a tensor and registered it: ``self.weight = Parameter(ones(n))``."""
         code = self.places.same_call(made, registered)
-        return code is not None and code.co_name == "__init__" and not self.recorder.user(code.co_filename)
+        return code is not None and code.co_name == "__init__" and not self.clock.user(code.co_filename)
 
 
 def _assigns_state(frame: FrameType | None) -> bool:

@@ -14,6 +14,9 @@ from ..tables.operators import names
 from . import private
 
 Tensor = torch.Tensor
+LIFT_FRESH = torch.ops.aten.lift_fresh.default
+TO_COPY = torch.ops.aten._to_copy.default
+TO_DTYPE = torch.ops.aten.to.dtype
 CAST_CALLS = frozenset(
     {Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double}
 )

@@ -10,16 +10,14 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..records import Transfer
 from . import private, threads
 from .calls import dtype_name
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
+from .session import Session
 
 _WRITERS = ("_save", "_legacy_save")
 _READERS = ("_load", "_legacy_load")
@@ -33,90 +31,90 @@ _Replace = Callable[[Any, str, Any], None]
 
 
 class Checkpoints:
-    """What one recorder has seen of them; the last call of a line counts."""
+    """Notes them in a session (``transfers``); the last call of a line counts."""
 
-    def __init__(self) -> None:
-        self.transfers: dict[tuple[str, str, str, str, int], Transfer] = {}
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._safe = False
 
-    def install(self, recorder: Recorder, replace: _Replace) -> None:
+    def install(self, replace: _Replace) -> None:
         """Watches torch's own functions."""
         self._safe = False
         for name in (*_WRITERS, *_READERS):
             original = getattr(torch.serialization, name, None)
             if original is not None:
                 make = self._writer if name in _WRITERS else self._reader
-                replace(torch.serialization, name, make(recorder, original))
+                replace(torch.serialization, name, make(original))
         kind = torch.optim.Optimizer
-        replace(kind, "load_state_dict", self._taken_over(recorder, kind.__dict__["load_state_dict"]))
+        replace(kind, "load_state_dict", self._taken_over(kind.__dict__["load_state_dict"]))
 
-    def watch_safetensors(self, recorder: Recorder, replace: _Replace) -> None:
+    def watch_safetensors(self, replace: _Replace) -> None:
         """Watches safetensors once the program has imported it."""
         module = None if self._safe else sys.modules.get("safetensors.torch")
         name = next((n for n in _SAFE_WRITERS if callable(getattr(module, n, None))), None)
         if module is not None and name is not None:
             self._safe = True
-            replace(module, name, self._writer(recorder, getattr(module, name)))
+            replace(module, name, self._writer(getattr(module, name)))
 
-    def _writer(self, recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _writer(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def write(given: Any, *args: Any, **kwargs: Any) -> Any:
-            self._note(recorder, "written", given, sys._getframe(1))
+            self._note("written", given, sys._getframe(1))
             return original(given, *args, **kwargs)
 
         return write
 
-    def _reader(self, recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _reader(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def read(*args: Any, **kwargs: Any) -> Any:
             found = original(*args, **kwargs)
-            self._note(recorder, "read", found, sys._getframe(1))
+            self._note("read", found, sys._getframe(1))
             return found
 
         return read
 
-    def _note(self, recorder: Recorder, kind: str, given: Any, frame: FrameType) -> None:
-        if recorder.broken or not threads.watched_by(recorder):
+    def _note(self, kind: str, given: Any, frame: FrameType) -> None:
+        if self._session.broken or not threads.watched_by(self._session):
             return
         try:
             with private.DisableTorchFunction(), private.DisableTorchDispatch():
-                place = recorder.place(recorder.thread_state(), frame)
+                place = self._session.place(self._session.thread_state(), frame)
                 found = list(_tensors(given))
                 resumes = any(in_state for *_, in_state in found)
                 sums: dict[tuple[str, torch.dtype, torch.dtype], _Sum] = {}
                 for path, tensor, in_state in found:
                     name = path.rpartition(".")[2] if in_state else path
                     group = path.partition(".")[0] if not in_state else f"optimizer {name}"
-                    sums.setdefault((group, tensor.dtype, tensor.dtype), _Sum()).add(tensor, name, recorder)
+                    sums.setdefault((group, tensor.dtype, tensor.dtype), _Sum()).add(tensor, name, self._session)
                 self._keep(kind, place, sums, resumes)
         except Exception:
-            recorder.fail("a checkpoint")
+            self._session.fail("a checkpoint")
 
-    def _taken_over(self, recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _taken_over(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """``Optimizer.load_state_dict`` casts the state to the dtype of the parameters."""
 
         @wraps(original)
         def load_state_dict(optimizer: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
             loaded = original(optimizer, state_dict, *args, **kwargs)
-            self._note_state(recorder, optimizer, state_dict, sys._getframe(1))
+            self._note_state(optimizer, state_dict, sys._getframe(1))
             return loaded
 
         return load_state_dict
 
-    def _note_state(self, recorder: Recorder, optimizer: Any, given: Any, frame: FrameType) -> None:
-        if recorder.broken or not threads.watched_by(recorder):
+    def _note_state(self, optimizer: Any, given: Any, frame: FrameType) -> None:
+        if self._session.broken or not threads.watched_by(self._session):
             return
         try:
             before = _entries(given.get("state") if isinstance(given, dict) else None)
-            place = recorder.place(recorder.thread_state(), frame)
+            place = self._session.place(self._session.thread_state(), frame)
             sums: dict[tuple[str, torch.dtype, torch.dtype], _Sum] = {}
             for now, old in zip(_entries(optimizer.state), before):
                 for name in now.keys() & old.keys():
                     key = name, old[name].dtype, now[name].dtype
-                    sums.setdefault(key, _Sum()).add(now[name], name, recorder)
+                    sums.setdefault(key, _Sum()).add(now[name], name, self._session)
             self._keep("state loaded", place, sums, True, type(optimizer).__name__)
         except Exception:
-            recorder.fail("an optimizer's state")
+            self._session.fail("an optimizer's state")
 
     def _keep(
         self,
@@ -127,12 +125,14 @@ class Checkpoints:
         optimizer: str = "",
     ) -> None:
         """Replaces what an earlier call of this line left."""
-        for key in [key for key in self.transfers if key[0] == kind and key[-1] == place]:
-            del self.transfers[key]
+        for key in [key for key in self._session.transfers if key[0] == kind and key[-1] == place]:
+            del self._session.transfers[key]
         for (group, source, dtype), one in sums.items():
             names = tuple(one.names)
             key = kind, group, dtype_name(source), dtype_name(dtype), place
-            self.transfers[key] = Transfer(*key[:4], one.tensors, one.size, place, names, resumes, optimizer, one.event)
+            self._session.transfers[key] = Transfer(
+                *key[:4], one.tensors, one.size, place, names, resumes, optimizer, one.event
+            )
 
 
 class _Sum:
@@ -143,9 +143,9 @@ class _Sum:
         self.names: dict[str, None] = {}
         self.event = -1
 
-    def add(self, tensor: torch.Tensor, name: str, recorder: Recorder) -> None:
+    def add(self, tensor: torch.Tensor, name: str, session: Session) -> None:
         if not self.tensors:
-            self.event = recorder.event_of(tensor)
+            self.event = session.event_of(tensor)
         self.tensors += 1
         self.size += tensor.numel()
         if len(self.names) < _MOST_NAMES:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,10 +14,9 @@ from torch import nn
 from ..records import Declared
 from . import private
 from .calls import dtype_name
+from .holders import parameter_record
 from .module_names import Root, clean_name
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
+from .session import Session
 
 _KEPT = ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")
 """Attributes of transformers' and diffusers' model classes."""
@@ -28,12 +27,11 @@ _DTYPES = ("dtype", "torch_dtype")
 _PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "no": "float32"}
 
 
-def take(recorder: Recorder, root: Root) -> None:
+def take(recorder: Session, root: Root) -> None:
     """Reads a model."""
-    from .holders import parameter_record
-
     module = root.ref()
-    if module is None or torch.jit.is_tracing():  # which writes down every read of a parameter
+    # tracing writes down every read of a parameter
+    if module is None or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return
     root.read = root.ref
     with private.DisableTorchFunction(), private.DisableTorchDispatch():

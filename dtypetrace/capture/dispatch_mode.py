@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from . import measuring, private
+from .healed_calls import kernel_refused
 from .increments import WATCHED_IDS
-from .protocols import kernel_refused
-from .threads import Watching
+from .protocols import Watching
 
 Tensor = torch.Tensor
 _function_mode_count, _pop_function_mode, _push_function_mode = (

@@ -18,9 +18,9 @@ from torch import nn
 from . import fused, mode_stacks, private
 from .calls import SHOWN_BY_CALL, op_name
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
-from .protocols import again, refused
-from .recorder import Recorder
-from .threads import Watching
+from .healed_calls import again, refused
+from .protocols import Watching
+from .session import Session
 
 Tensor = torch.Tensor
 Handler = Callable[["FunctionMode", Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -73,7 +73,7 @@ class FunctionMode(WatchingFunctionMode):
         return out
 
 
-def _called(recorder: Recorder, thread: Any, *what: Any) -> None:
+def _called(recorder: Session, thread: Any, *what: Any) -> None:
     if not recorder.broken:
         try:
             with private.DisableTorchFunction():  # a user's own mode or subclass must not see what we read
@@ -90,7 +90,7 @@ def _plain(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[st
     return func(*args, **kwargs)
 
 
-def _caller(recorder: Recorder) -> FrameType | None:
+def _caller(recorder: Session) -> FrameType | None:
     """The frame that called the torch function, outside dtypetrace: healing's mode may be around ours."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and recorder.places.own(frame.f_code.co_filename):
@@ -195,7 +195,7 @@ def _answers(kind: type) -> bool:
 class _Guarded:
     """A context manager of healing's around the program's code: errors of its own never reach the program."""
 
-    def __init__(self, recorder: Recorder, block: AbstractContextManager[None]) -> None:
+    def __init__(self, recorder: Session, block: AbstractContextManager[None]) -> None:
         self._recorder = recorder
         self._block = block
         self._entered = False

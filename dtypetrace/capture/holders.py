@@ -3,19 +3,17 @@ dtype."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
 
 from ..records import Parameter
 from .calls import dtype_name, readable
-from .module_names import Held, gradients_of, state_names
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
-    from .running import Thread
+from .module_names import Held, state_names
+from .running import Thread
+from .session import Session
 
 Tensor = torch.Tensor
 Holder = tuple[str, str | None]
@@ -49,7 +47,7 @@ def holder_of(tensor: Tensor, names: Names) -> Holder:
     return known or names.get(memory(tensor), ("", None))
 
 
-def root_of(recorder: Recorder, thread: Thread, forward_op: int) -> nn.Module | None:
+def root_of(recorder: Session, thread: Thread, forward_op: int) -> nn.Module | None:
     """The outermost module whose forward or backward is running."""
     if thread.modules:
         return thread.modules[0].root.ref()
@@ -59,7 +57,18 @@ def root_of(recorder: Recorder, thread: Thread, forward_op: int) -> nn.Module | 
     return None
 
 
-def names_around(recorder: Recorder, root: nn.Module | None, holders: Iterable[nn.Module] = ()) -> Names:
+def gradients_of(recorder: Session) -> Iterator[tuple[Tensor, Tensor]]:
+    """Gradients with their owners: those that the program has read, and those that its optimizers use.
+
+    No others: a gradient that another thread's backward is writing must not be read.
+    """
+    yield from recorder.origins.gradients()
+    optimizer = recorder.stepping.optimizer()
+    for group in optimizer.param_groups if optimizer is not None else ():
+        yield from ((p.grad, p) for p in group["params"] if isinstance(p, Tensor) and p.grad is not None)
+
+
+def names_around(recorder: Session, root: nn.Module | None, holders: Iterable[nn.Module] = ()) -> Names:
     """Names of parameters, buffers, gradients and optimizer state; the running model's names win."""
     names: Names = {}
     gradients = {id(owner): gradient for gradient, owner in gradients_of(recorder)}
@@ -78,7 +87,7 @@ def names_around(recorder: Recorder, root: nn.Module | None, holders: Iterable[n
     return names
 
 
-def parameters_of(recorder: Recorder, root: nn.Module, names: Names) -> tuple[Parameter, ...]:
+def parameters_of(recorder: Session, root: nn.Module, names: Names) -> tuple[Parameter, ...]:
     """The floating parameters of a module as records."""
     held = (one for one in recorder.modules.tensors(root) if one.holder == "parameter")
     return tuple(
@@ -94,13 +103,13 @@ def parameter_record(held: Held, event: int) -> Parameter:
     return Parameter(held.name, dtype_name(p.dtype), p.numel(), event, p.requires_grad, held.beside, held.holder)
 
 
-def _called(recorder: Recorder) -> dict[int, Tensor]:
+def _called(recorder: Session) -> dict[int, Tensor]:
     """The parameters of every model that was called, by id."""
     models = map(recorder.modules.tensors, recorder.modules.live_roots())
     return {id(one.tensor): one.tensor for held in models for one in held if one.holder == "parameter"}
 
 
-def live_parameters(recorder: Recorder) -> dict[int, nn.Parameter]:
+def live_parameters(recorder: Session) -> dict[int, nn.Parameter]:
     """Every known parameter that is alive, by id."""
     found = _called(recorder)
     for mark in list(recorder.origins.marks.values()):
@@ -114,7 +123,7 @@ def live_parameters(recorder: Recorder) -> dict[int, nn.Parameter]:
     }
 
 
-def numbers_by_dtype(recorder: Recorder) -> tuple[tuple[str, int], ...]:
+def numbers_by_dtype(recorder: Session) -> tuple[tuple[str, int], ...]:
     """How many numbers of each dtype the parameters hold: those of every model that was called, else all that are
     alive.
 
@@ -129,7 +138,7 @@ def numbers_by_dtype(recorder: Recorder) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(sizes.items(), key=lambda item: -item[1]))
 
 
-def mismatched_gradients(recorder: Recorder, dtypes: set[str]) -> list[tuple[str, Tensor]]:
+def mismatched_gradients(recorder: Session, dtypes: set[str]) -> list[tuple[str, Tensor]]:
     """The first gradient whose dtype is not its parameter's, and the parameter: a reducer or bucket refuses such a
     pair.
 

@@ -28,7 +28,7 @@ import torch
 from . import private
 from .autograd_nodes import passes_gradient
 from .calls import HALVES, readable
-from .marks import Origins
+from .marks import Kept, Origins
 from .updates import sample
 
 Tensor = torch.Tensor
@@ -123,20 +123,6 @@ class _Drift(NamedTuple):
     memory: Any
     last: Tensor
     error: Tensor
-
-
-class Kept(NamedTuple):
-    """What is known about a tensor that an op made, perhaps scaled since."""
-
-    number: int
-    base: Tensor | None = None
-    """A sample of what the op made, where this tensor is a multiple of it; None where this tensor is what the op
-    made."""
-    factor: Any = 1.0
-    error: Tensor | None = None
-    """The errors that its sums have added up, before the factor."""
-    before: Tensor | None = None
-    """For a wide sum of a narrow tensor and something wide: a sample of the narrow one."""
 
 
 class Increments:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from .recorder import Recorder
+from .session import Session
 
 
 class LastUse:
     """Read when a trace ends. In a run with optimizer steps, what counts is what ran until the last of them."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Session) -> None:
         self._recorder = recorder
         ends = recorder.stepping.ends_at
         ran = recorder.ops[: ends[-1][1]] if ends else recorder.ops

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from ..records import UNWATCHED
 from . import private
-
-if TYPE_CHECKING:
-    from .increments import Kept
-    from .ops import GrowingOp
+from .ops import GrowingOp
 
 _DEEPEST = 24
 """The longest chain of events: one more gets the number of its parent. No reader follows more."""
@@ -60,6 +57,20 @@ class Ref(weakref.ref[torch.Tensor]):
     to swap a tensor that has one; with our own class, :func:`not_ours` can tell them apart."""
 
     __slots__ = ()
+
+
+class Kept(NamedTuple):
+    """What is known about a tensor that an op made, perhaps scaled since."""
+
+    number: int
+    base: torch.Tensor | None = None
+    """A sample of what the op made, where this tensor is a multiple of it; None where this tensor is what the op
+    made."""
+    factor: Any = 1.0
+    error: torch.Tensor | None = None
+    """The errors that its sums have added up, before the factor."""
+    before: torch.Tensor | None = None
+    """For a wide sum of a narrow tensor and something wide: a sample of the narrow one."""
 
 
 class Mark(Ref):

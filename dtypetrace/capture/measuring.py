@@ -5,27 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..tables.operators import NAMED_CASTS, tagged
-from .births import LIFT_FRESH, TO_COPY
-from .calls import op_name
+from .calls import LIFT_FRESH, TO_COPY, op_name
 from .holders import address
 from .increments import is_counter
 from .ops import Form, GrowingOp, made_by
 from .running import AUTOCAST, FUNCTION, RunningCall
+from .session import Session
 from .values import PASSED_ON, RANGE
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
 
 Tensor = torch.Tensor
 
 
 def before(
-    recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, frame: FrameType | None
+    recorder: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, frame: FrameType | None
 ) -> None:
     """Samples what an in-place call is about to change."""
     values = recorder.values
@@ -46,7 +43,7 @@ def before(
             _give_up(recorder, error)
 
 
-def _is_weight(recorder: Recorder, tensor: Tensor) -> bool:
+def _is_weight(recorder: Session, tensor: Tensor) -> bool:
     """Whether a tensor is a parameter, or its ``.data``: an adapter is merged into it only once."""
     if isinstance(tensor, torch.nn.Parameter):
         return True
@@ -56,7 +53,7 @@ def _is_weight(recorder: Recorder, tensor: Tensor) -> bool:
 
 
 def long_path(
-    recorder: Recorder,
+    recorder: Session,
     number: int,
     func: Any,
     args: tuple[Any, ...],
@@ -89,7 +86,7 @@ def _is_kept(call: RunningCall, weight: Tensor) -> bool:
 
 
 def again(
-    recorder: Recorder,
+    recorder: Session,
     op: GrowingOp,
     form: Form,
     func: Any,
@@ -115,7 +112,7 @@ def again(
         _give_up(recorder, error)
 
 
-def after_step(recorder: Recorder, optimizer: Any) -> None:
+def after_step(recorder: Session, optimizer: Any) -> None:
     """An optimizer's step has ended: decides what is measured from here on."""
     if recorder.values is not None:
         try:
@@ -125,7 +122,7 @@ def after_step(recorder: Recorder, optimizer: Any) -> None:
             _give_up(recorder, error)
 
 
-def damaging(recorder: Recorder) -> frozenset[int]:
+def damaging(recorder: Session) -> frozenset[int]:
     """See :meth:`Values.damaging`."""
     try:
         return recorder.values.damaging() if recorder.values is not None else frozenset()
@@ -134,7 +131,7 @@ def damaging(recorder: Recorder) -> frozenset[int]:
         return frozenset()
 
 
-def _give_up(recorder: Recorder, error: Exception) -> None:
+def _give_up(recorder: Session, error: Exception) -> None:
     """Stops measuring values after an error."""
     recorder.values = None
     recorder.not_seen[f"values, after an internal error: {type(error).__name__}: {error}"] = None

@@ -21,8 +21,8 @@ from .compiled import calls as compiled_calls
 from .parents import running
 from .patches import Patches
 from .protocols import Healer
-from .recorder import Recorder
 from .running import ModuleCall, Thread
+from .session import Session
 from .settings import plan_of
 from .steps import Running
 from .windows import Windows
@@ -40,7 +40,7 @@ class ModuleHooks:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: Session,
         patches: Patches,
         steps: int | None,
         windows: Windows | None,

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -17,9 +17,6 @@ from ..records import Declared, Frame, Parameter, Place
 from ..records.text import ProgramText
 from ..source import expressions
 from .parents import Parents, replaced_by, runs_method_of
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 
@@ -269,17 +266,6 @@ def _free(root: Root, module: nn.Module, path: str) -> str:
 def _is_in(root: Root, module: nn.Module) -> bool:
     entry = root.numbers.get(id(module))
     return entry is not None and entry[0]() is module
-
-
-def gradients_of(recorder: Recorder) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Gradients with their owners: those that the program has read, and those that its optimizers use.
-
-    No others: a gradient that another thread's backward is writing must not be read.
-    """
-    yield from recorder.origins.gradients()
-    optimizer = recorder.stepping.optimizer()
-    for group in optimizer.param_groups if optimizer is not None else ():
-        yield from ((p.grad, p) for p in group["params"] if isinstance(p, torch.Tensor) and p.grad is not None)
 
 
 def state_names(optimizer: object, parameters: Mapping[Any, tuple[str, Any]]) -> dict[int, tuple[str, str]]:

@@ -6,8 +6,9 @@ when the recording is read.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -15,12 +16,8 @@ from torch import nn
 from ..records import Input, Op
 from ..tables.operators import tagged
 from . import private
-from .births import LIFT_FRESH, TO_COPY, TO_DTYPE
-from .calls import HALVES, NARROW_FLOATS, dtype_name, op_name, shape_of
+from .calls import HALVES, LIFT_FRESH, NARROW_FLOATS, TO_COPY, TO_DTYPE, dtype_name, op_name, shape_of
 from .schemas import effect
-
-if TYPE_CHECKING:
-    import weakref
 
 Tensor = torch.Tensor
 MOST_INPUTS = 64

@@ -19,11 +19,12 @@ import torch
 from torch import nn
 
 from . import fused, private, refused_calls, threads, warning_places, workers
+from .checkpoints import Checkpoints
 from .compiled import regions, torch_private
 from .marks import not_ours
 from .protocols import Healer
-from .recorder import Recorder
 from .replaced import Replaced
+from .session import Session
 
 _RAN_EAGERLY = (
     "compiled code: it ran eagerly, operator by operator, so the last bits may differ, and so may what is refused"
@@ -36,12 +37,13 @@ class Patches:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: Session,
         modes_off: Callable[[], AbstractContextManager[None]],
         healer: Healer | None = None,
         eager: bool = False,
     ) -> None:
         self.recorder = recorder
+        self._checkpoints = Checkpoints(recorder)
         self.modes_off = modes_off
         self.healer = healer
         self._undo: list[Callable[[], None]] = []
@@ -59,7 +61,7 @@ class Patches:
             self._replace(torch, "compile", self._compile(torch.compile))
         self._undo.append(warning_places.install(self.recorder.places.own))
         self._undo.append(workers.install(self.recorder))
-        self.recorder.checkpoints.install(self.recorder, self._replace)
+        self._checkpoints.install(self._replace)
         self._watch_parameters()
         if private.SWAP:
             self._watch_swaps()
@@ -101,7 +103,7 @@ class Patches:
             elif not any(p._forces for p in _installed):
                 self._forces = True
                 self._undo.append(torch_private.force_eager(self._ran_eagerly))
-        self.recorder.checkpoints.watch_safetensors(self.recorder, self._replace)
+        self._checkpoints.watch_safetensors(self._replace)
         self.recorder.not_seen.update(dict.fromkeys(private.missing()))
 
     def _ran_eagerly(self) -> None:

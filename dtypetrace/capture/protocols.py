@@ -1,7 +1,4 @@
-"""The interfaces by which healing and the reference plug into the hooks.
-
-A call that raised is recorded here and repeated if healing has other arguments for it.
-"""
+"""The interfaces by which healing and the parts that watch a thread see each other."""
 
 from __future__ import annotations
 
@@ -9,20 +6,13 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-import torch
 from torch import nn
 
-from ..records import Compared, Precision
-from . import numbers, private, refused_calls
-from .calls import tensors_in
-
-if TYPE_CHECKING:
-    from .compiled.ledger import Repeats
-    from .recorder import Recorder
-    from .running import Thread
-    from .threads import Watching
+from . import private
+from .running import Thread
+from .session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +61,7 @@ class Context:
     line opened the trace.
     """
 
-    recorder: Recorder
+    recorder: Session
     unrecorded: Callable[[], AbstractContextManager[None]]
     opened: Opened | None = None
 
@@ -101,122 +91,44 @@ class Healer(Protocol):
         """The function mode to use: a subclass of the one that only watches."""
 
 
-class Reference(Protocol):
-    """Computes in higher precision in parallel with the program, as the hooks use it. See ``reference.follow``."""
-
-    whole: bool
-    """Whether it follows everything; False for spot checks (``reference.spot_checks``)."""
-    on: bool
-    """Whether it has not ended."""
-
-    @property
-    def regions(self) -> Repeats | None:
-        """What repeats compiled regions; None for spot checks."""
-
-    def begins_with(self, op: Any) -> bool:
-        """Whether spot checks, which are not attached, begin with a new op."""
-
-    def outermost(self, module: nn.Module) -> None:
-        """A module is called from outside."""
-
-    def close(self) -> None:
-        """The trace ends."""
-
-    def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        """An operator's kernel, with the work to do before it."""
-
-    def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
-        """Called after a call that was recorded under op ``number``."""
-
-    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
-        """Called after a torch function."""
-
-    def unseen(self, tensors: Iterable[torch.Tensor]) -> Callable[[], None]:
-        """Something is about to run that may write to tensors and is not seen. Returns what to call after it."""
-
-    def step_begins(self, optimizer: Any, place: int) -> None:
-        """Called before an optimizer's step, at a place."""
-
-    def step_ends(self, optimizer: Any) -> None:
-        """Called after an optimizer's step."""
-
-    def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
-        """What was measured; this waits for the device."""
-
-
 MakeHealer = Callable[[Context], Healer]
 """Makes the healer of one trace when the trace begins."""
 
 
-def kernel_refused(
-    watch: Watching,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    error: Exception,
-    frame: FrameType | None,
-) -> tuple[tuple[Any, ...], dict[str, Any], Any] | None:
-    """Remembers which operator raised. If no torch function is around it (the engine), records the refusal here.
+class Hooks(Protocol):
+    """The hooks of modules and optimizers of one trace, as the rest sees them. See ``capture.module_hooks``."""
 
-    Then it may also be healed here, below autograd, if no graph is recorded: returns the arguments that worked and the
-    result. The same where torch passed a number in place of a tensor.
-    """
-    if (given := numbers.as_tensors(func, args, error)) is not None:
-        return given, kwargs, func(*given, **kwargs)
-    recorder, healer = watch.recorder, watch.healer
-    healed = None
-    try:
-        thread = recorder.thread_state()
-        thread.kernel = (id(error), str(error), func)
-        if thread.calls:
-            return None
-        refused_calls.from_call(recorder, thread, func, args, kwargs, error, frame)
-        if healer is None or torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(args, kwargs)):
-            return None
-        number = recorder.refusals.number_of(error)
-        healed = healer.remake(RefusedCall(func, args, kwargs, number, error)) if number is not None else None
-    except Exception:
-        recorder.fail("the refusal of an operator")
-    if healed is None:
-        return None
-    out = func(*healed.args, **healed.kwargs)
-    return healed.args, healed.kwargs, healed.finish(out) if healed.finish else out
+    def elsewhere(self) -> None:
+        """A module is called in a thread that no trace watches."""
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...], heard: FrameType | None = None) -> tuple[Any, ...] | None:
+        """A module is called."""
+
+    def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], heard: Any = None) -> Any:
+        """An optimizer's step is called."""
+
+    def step_ends(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An optimizer's step has returned."""
 
 
-def refused(
-    watch: Watching,
-    thread: Thread,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    error: Exception,
-    frame: FrameType | None,
-) -> Remade | None:
-    """Records a refusal and asks for healing; returns None where the call should raise its exception."""
-    recorder, healer = watch.recorder, watch.healer
-    try:
-        if recorder.refusals.knows(error):
-            return None
-        refused_calls.from_call(recorder, thread, func, args, kwargs, error, frame)
-        number = recorder.refusals.number_of(error)
-        if healer is not None and number is not None:
-            with private.DisableTorchFunction():
-                return healer.remake(RefusedCall(func, args, kwargs, number, error))
-    except Exception:
-        recorder.fail("a refusal")
-    return None
+class Listens(Protocol):
+    """What listens for a trace that is detached. See ``capture.asleep``."""
+
+    listens: bool
+    armed: bool
 
 
-def again(watch: Watching, mode: AbstractContextManager[Any], func: Any, healed: Remade, error: Exception) -> Any:
-    """Repeats a healed call, watched like any other. Raises the program's own exception where the repeated call fails,
-    too, and no dtype is the reason: then no cast lets it run, and the refusal is not healed."""
-    refusals = watch.recorder.refusals
-    try:
-        with mode:
-            out = func(*healed.args, **healed.kwargs)
-        return healed.finish(out) if healed.finish is not None else out
-    except Exception as other:
-        if refusals.knows(other):
-            raise
-        refusals.not_healed(error, other)
-    raise error
+class Watching(Protocol):
+    """What watches a thread: :class:`hooks.Watch`, as this package sees it."""
+
+    dispatch_mode: private.TorchDispatchMode
+    running: bool
+
+    @property
+    def recorder(self) -> Session: ...
+
+    @property
+    def hooks(self) -> Hooks: ...
+
+    @property
+    def healer(self) -> Healer | None: ...

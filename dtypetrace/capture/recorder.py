@@ -8,8 +8,7 @@ recording is read (``capture.snapshot``).
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -17,15 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..records import Plan
 from . import measuring, private, refused_calls
-from .autograd_nodes import ACCUMULATES, Nodes
-from .births import LIFT_FRESH, LIKE, TO_COPY, Births, Made
-from .calls import autocast_of, decider, named_dtype, op_name, tensors_in
-from .checkpoints import Checkpoints
-from .compiled.ledger import Ledger
-from .marks import Mark, Origins
-from .module_names import Modules
+from .autograd_nodes import ACCUMULATES
+from .births import LIKE, Made
+from .calls import LIFT_FRESH, TO_COPY, autocast_of, decider, named_dtype, op_name, tensors_in
+from .marks import Mark
 from .ops import (
     MOST_INPUTS,
     NO_FORMS,
@@ -40,14 +35,11 @@ from .ops import (
     peak_of,
     size_of,
 )
-from .protocols import Reference
-from .refusal_log import RefusalLog
 from .running import AUTOCAST, FUNCTION, PLACE, RunningCall, Thread
 from .schemas import written
-from .stacks import Places, UserCode
-from .steps import Steps
-from .updates import Facts, Updates
-from .values import UNMEASURED, Values
+from .session import Session
+from .stacks import UserCode
+from .values import UNMEASURED
 
 Tensor = torch.Tensor
 _ENGINE = private.ENGINE_CODE
@@ -66,125 +58,15 @@ def _on_stack(wanted: Callable[[FrameType], bool]) -> bool:
     return frame is not None
 
 
-class Recorder:
-    """The growing recording of one run. ``user`` decides which files are the user's own and which a library's."""
+class Recorder(Session):
+    """The session that records operators."""
 
     def __init__(self, user: UserCode | None = None, numerics: bool = False) -> None:
-        self.places = Places()
-        self.ops: list[GrowingOp] = []
-        self.origins = Origins(self.ops)
-        self.modules = Modules()
-        self.births = Births(self)
-        self.user = user or UserCode()
-        self.started = time.time()
-        self.op_of: dict[tuple[object, ...], GrowingOp] = {}
+        super().__init__(user, numerics)
         self._steady: dict[tuple[object, ...], GrowingOp] = {}
         """Short keys (operator, place, module, phase): the op last seen there, if all its tensors have one dtype."""
-        self.refusals = RefusalLog()
-        self.not_seen: dict[str, None] = {}
-        self.steps_done = 0
-        self.watched = ""
-        """Which of the steps were watched, if not all."""
-        self.progress: Callable[[Callable[[], int], int], None] | None = None
-        """Is called at outermost module calls and at ends of steps with (asks for the number of ops, steps)."""
-        self.trains = False  # whether the run has an optimizer
-        self.stepping = Steps(self.places)
-        self.running_steps = self.stepping.running
-        self.backward_place = -1
-        self.default_place = -1
-        self.broken = False
-        self.predicts = False  # whether no kernel runs (a dry run): every refusal is a prediction
-        self.ran_eagerly = False  # whether compiled code did
-        self.ledger = Ledger()
-        self.values = Values() if numerics else None
-        self.updates = Updates(numerics, self._facts())
-        self.reference: Reference | None = None
-        self.followed: Reference | None = None
-        """What computes in higher precision now, and the whole reference: spot checks follow when its steps end."""
-        self.checks: Reference | None = None
-        """Spot checks: they become the reference with the first op to check, and cost nothing before and after."""
-        self.plans: list[Plan] = []
-        self.checkpoints = Checkpoints()
-        self.thread = get_ident()
-        self.threads: dict[int, Thread] = {}
-        self.nodes = Nodes()
-
-    def unfollowed(self, done: Reference, then: Reference | None = None) -> bool:
-        """Detaches what computes in higher precision, if it is ``done``; ``then``: the checks that are made from now
-        on, if values are measured. Returns whether it was attached."""
-        if self.reference is not done:
-            return False
-        self.reference = None
-        if then is not None and self.values is not None:
-            self.checks = then
-        return True
-
-    def begin(self) -> None:
-        """Starts watching the calling thread."""
-        self.thread = get_ident()
-        thread = self.threads[self.thread] = Thread()
-        thread.sequence = self.nodes.begin()
-
-    def forget(self) -> None:
-        """Drops every tensor and module; what was recorded stays."""
-        self.origins.clear()
-        self.threads.clear()
-        self.running_steps.clear()
-        for reference in filter(None, (self.followed, self.checks)):
-            reference.close()
-        self.reference = self.followed = self.checks = self.values = None  # all have been read, and hold tensors
-        self.updates = Updates(False)
-
-    def fail(self, where: str) -> None:
-        """An error of ours must not reach the program: recording stops, and the report says so."""
-        kind, error, tb = sys.exc_info()
-        if kind is RecursionError:  # the program's depth, not our mistake; a program that handles it goes on
-            self.not_seen["some operators at Python's recursion limit: recording needs a few more frames"] = None
-        elif not self.broken:
-            self.broken = True
-            while tb is not None and tb.tb_next is not None:
-                tb = tb.tb_next
-            line = f" (line {tb.tb_lineno} of {tb.tb_frame.f_code.co_name})" if tb else ""
-            text = f"everything after an internal error in {where}: {kind.__name__ if kind else ''}: {error}{line}"
-            self.not_seen[text] = None
 
     # ------------------------------------------------------------ where we are
-
-    def thread_state(self) -> Thread:
-        """The state of the calling thread."""
-        ident = get_ident()
-        thread = self.threads.get(ident)
-        if thread is None:
-            thread = self.threads[ident] = Thread()
-        return thread
-
-    def place(self, thread: Thread, frame: FrameType | None) -> int:
-        """Number of the place where ``frame`` is, continued in the enclosing module's call."""
-        modules = thread.modules
-        while modules:
-            top = modules[-1]
-            place = self.places.here(frame, top[2], top[3])  # frame, place
-            if place != -2:
-                return place
-            modules.pop()  # left by an exception that no hook saw (KeyboardInterrupt)
-        return self.places.here(frame)
-
-    def phase(self, thread: Thread, place: int) -> str:
-        """The phase of an op that the engine does not run: recompute, backward (Python code in it), optimizer, forward
-        or other."""
-        modules = thread.modules
-        if _current_graph_task() != -1:
-            return "recompute" if modules and modules[-1].in_backward else "backward"
-        if self.running_steps and self.stepping.own_work(len(modules), place):
-            return "optimizer"
-        return "forward" if modules else "other"
-
-    def _facts(self) -> Facts:
-        return Facts(self.origins.event_of, self.parameter_names, lambda what: self.not_seen.update({what: None}))
-
-    def event_of(self, tensor: Tensor) -> int:
-        """The event that decided a tensor's dtype, -1 where it is not known."""
-        return self.origins.event_of(tensor)
 
     # ------------------------------------------------------------ dispatch: every operator
 
@@ -509,28 +391,11 @@ class Recorder:
         """
         return not self.places.hidden(frame.f_code.co_filename)
 
-    def owner(self) -> int:
-        """Number of the module whose backward runs although its forward was not watched, -1 where unknown."""
-        variable, before = self.nodes.variable()
-        if before:
-            self.not_seen["a forward pass outside the block: its backward ops only have the names of autograd"] = None
-        return self.modules.holder_of(variable) if variable is not None else -1
-
     # ------------------------------------------------------------ refusals
-
-    def autocast_of(self, tensors: Iterable[Tensor]) -> str:
-        """``"cpu:bfloat16"`` where autocast is on for the tensors' device, else empty."""
-        return autocast_of(tensors) if private.any_autocast_enabled() else ""
 
     def leaves(self, error: BaseException) -> None:
         """An exception left the block: its refusal is the one that ended the run."""
         self.refusals.ended_by(error, lambda unknown: refused_calls.from_traceback(self, unknown))
-
-    def parameter_names(self) -> dict[int, str]:
-        """For each parameter of a model that was called: id -> its name in the largest model that holds it."""
-        with private.DisableTorchFunction():
-            models = sorted((list(self.modules.tensors(top)) for top in self.modules.live_roots()), key=len)
-            return {id(one.tensor): one.name for held in models for one in held if one.holder == "parameter"}
 
 
 def _why_uncached(parameter: Tensor) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from types import CodeType, FrameType, MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -32,6 +32,7 @@ from .holders import (
     parameters_of,
     root_of,
 )
+from .running import Thread
 from .searched_frames import (
     Gone,
     Named,
@@ -45,12 +46,9 @@ from .searched_frames import (
     passed_to_module,
     public_name,
 )
+from .session import Session
 from .settings import gathered, plan_of
 from .signatures import arguments_of, flatten, operator_name
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
-    from .running import Thread
 
 Tensor = torch.Tensor
 _BACKWARDS = frozenset({"backward", "grad"})
@@ -74,7 +72,7 @@ class Scene:
 
 
 def guarded(
-    recorder: Recorder,
+    recorder: Session,
     thread: Thread,
     func: Any,
     args: tuple[Any, ...],
@@ -90,7 +88,7 @@ def guarded(
 
 
 def from_call(
-    recorder: Recorder,
+    recorder: Session,
     thread: Thread,
     func: Any,
     args: tuple[Any, ...],
@@ -123,7 +121,7 @@ def _by_engine(frame: FrameType | None) -> bool:
     return frame is None or frame.f_code is private.ENGINE_CODE
 
 
-def _scene_of_call(recorder: Recorder, thread: Thread, op: str, aten: str | None, frame: FrameType | None) -> Scene:
+def _scene_of_call(recorder: Session, thread: Thread, op: str, aten: str | None, frame: FrameType | None) -> Scene:
     forward_op = recorder.nodes.forward_op() if private.current_graph_task_id() != -1 else -1
     if not _by_engine(frame):
         place = recorder.place(thread, frame)
@@ -135,7 +133,7 @@ def _scene_of_call(recorder: Recorder, thread: Thread, op: str, aten: str | None
     return Scene(op, aten, recorder.phase(thread, place), recorder.owner(), place, forward_op, derived=True)
 
 
-def _in_backward(recorder: Recorder, meaning: Refusal, error: Exception) -> Named:
+def _in_backward(recorder: Session, meaning: Refusal, error: Exception) -> Named:
     """The values that a call of ``backward`` was refused for: a hook's result, locals of Python code in it, a gradient;
     else none."""
     frames = [f for f, _ in frames_of(error)]
@@ -149,7 +147,7 @@ def _in_backward(recorder: Recorder, meaning: Refusal, error: Exception) -> Name
 
 
 def from_module(
-    recorder: Recorder, thread: Thread, module: nn.Module, args: tuple[Any, ...], error: Exception, frame: FrameType
+    recorder: Session, thread: Thread, module: nn.Module, args: tuple[Any, ...], error: Exception, frame: FrameType
 ) -> None:
     """Records a refusal that a module's Python raised outside any torch function: LSTM, GRU, a check in a forward."""
     meaning = refusals.recognise(str(error), type(error).__name__, type(module).__name__)
@@ -182,7 +180,7 @@ def _own_parameters(module: nn.Module, meaning: Refusal, deep: bool, known: set[
     return [(name, p) for name, p in own if id(p) not in known]
 
 
-def recognised(recorder: Recorder, error: BaseException) -> tuple[Exception, Refusal, Stack] | None:
+def recognised(recorder: Session, error: BaseException) -> tuple[Exception, Refusal, Stack] | None:
     """What an exception says of a refusal, and its frames without our own; None where it is none."""
     meaning = refusals.recognise(str(error), type(error).__name__) if isinstance(error, Exception) else None
     if meaning is None or not isinstance(error, Exception):
@@ -190,7 +188,7 @@ def recognised(recorder: Recorder, error: BaseException) -> tuple[Exception, Ref
     return error, meaning, [(f, i) for f, i in frames_of(error) if not recorder.places.own(f.f_code.co_filename)]
 
 
-def from_traceback(recorder: Recorder, raised: BaseException) -> None:
+def from_traceback(recorder: Session, raised: BaseException) -> None:
     """Records a refusal that no hook saw, from its text and the locals of the frame that raised."""
     found = recognised(recorder, raised)
     if found is None:
@@ -205,7 +203,7 @@ def from_traceback(recorder: Recorder, raised: BaseException) -> None:
 
 
 def scene_of_traceback(
-    recorder: Recorder, thread: Thread, stack: Stack, meaning: Refusal, error: Exception, place: int
+    recorder: Session, thread: Thread, stack: Stack, meaning: Refusal, error: Exception, place: int
 ) -> tuple[Scene, Named]:
     """What raised, and the values that were refused, by the frames that the exception left."""
     op, arguments = _raised_in(recorder, thread, stack, meaning, error, place)
@@ -226,7 +224,7 @@ def whole_stack(stack: Stack) -> list[tuple[CodeType, int]]:
 
 
 def from_prediction(
-    recorder: Recorder,
+    recorder: Session,
     thread: Thread,
     error: Exception,
     code: str,
@@ -252,7 +250,7 @@ def from_prediction(
 
 
 def _raised_in(
-    recorder: Recorder, thread: Thread, stack: Stack, meaning: Refusal, error: Exception, place: int
+    recorder: Session, thread: Thread, stack: Stack, meaning: Refusal, error: Exception, place: int
 ) -> tuple[str, Named]:
     """The function that the innermost program frame of a stack called, and the values that were refused there."""
     hidden = recorder.places.hidden
@@ -274,7 +272,7 @@ def _raised_in(
 
 
 def record(
-    recorder: Recorder,
+    recorder: Session,
     thread: Thread,
     meaning: Refusal,
     scene: Scene,
@@ -323,7 +321,7 @@ def record(
     recorder.refusals.add(key, error, make)
 
 
-def _keep_policy(recorder: Recorder, root: nn.Module | None, place: int) -> None:
+def _keep_policy(recorder: Session, root: nn.Module | None, place: int) -> None:
     """The plan of a model whose parameters a wrapper gathers in a dtype of its own, refused before an optimizer's first
     step: else nothing in the recording says who chose that dtype."""
     if isinstance(root, nn.Module) and not recorder.plans:
@@ -333,7 +331,7 @@ def _keep_policy(recorder: Recorder, root: nn.Module | None, place: int) -> None
 
 
 def _witnesses(
-    recorder: Recorder,
+    recorder: Session,
     arguments: Named,
     names: Names,
     scene: Scene,
@@ -359,7 +357,7 @@ def _witnesses(
 
 
 def _tensor_witness(
-    recorder: Recorder,
+    recorder: Session,
     index: int,
     argument: str,
     value: Tensor,
@@ -389,14 +387,14 @@ def _tensor_witness(
     )
 
 
-def _is_trained(recorder: Recorder, value: Tensor) -> bool:
+def _is_trained(recorder: Session, value: Tensor) -> bool:
     """Whether a tensor is a parameter that requires a gradient, or has the memory of one (``p.data``)."""
     place = None if value.requires_grad else memory(value)
     trained = (memory(p) for p in live_parameters(recorder).values() if p.requires_grad)
     return value.requires_grad or place is not None and place in trained
 
 
-def _changed(recorder: Recorder, witness: Witness, witnesses: tuple[Witness, ...], phase: str) -> bool:
+def _changed(recorder: Session, witness: Witness, witnesses: tuple[Witness, ...], phase: str) -> bool:
     """Whether a cast changed the tensor's dtype while others that were made from it, or an optimizer's state that was
     loaded for it before, still have the old one."""
     before = recorder.origins.replaced.get(witness.event, set()) if phase in ("optimizer", "other") else set()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,11 +21,9 @@ from . import private
 from .calls import dtype_name
 from .holders import memory
 from .marks import RawEvent, RawRead
+from .running import Thread
+from .session import Session
 from .signatures import flatten, python_signature
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
-    from .running import Thread
 
 Tensor = torch.Tensor
 Named = list[tuple[str, Any]]
@@ -48,7 +46,7 @@ class Gone:
     event: int
 
     @classmethod
-    def named(cls, recorder: Recorder, dtype: torch.dtype, op: str, place: int, reads: tuple[RawRead, ...]) -> Gone:
+    def named(cls, recorder: Session, dtype: torch.dtype, op: str, place: int, reads: tuple[RawRead, ...]) -> Gone:
         """A dtype that the program named."""
         event = recorder.origins.event(RawEvent("cast", op, place, -1, (), dtype, reads=reads, explicit=True))
         return cls(dtype_name(dtype), event)
@@ -71,7 +69,7 @@ def public_name(frames: list[FrameType]) -> str:
     )
 
 
-def passed_to_module(recorder: Recorder, frame: FrameType | None) -> dict[Hashable, tuple[str, int]]:
+def passed_to_module(recorder: Session, frame: FrameType | None) -> dict[Hashable, tuple[str, int]]:
     """The arguments that the program passed to the torch module in which a call was refused: name and position, by
     memory.
 
@@ -104,7 +102,7 @@ def _note_passed(found: dict[Hashable, tuple[str, int]], name: str, position: in
             found.setdefault(memory(tensor) or id(tensor), (name, position))
 
 
-def held(recorder: Recorder, frames: list[FrameType], meaning: Refusal, text: str) -> Named:
+def held(recorder: Session, frames: list[FrameType], meaning: Refusal, text: str) -> Named:
     """The values that the text is about, among the locals of the innermost frame that holds any of them.
 
     Where the text names the argument: the innermost frame with a local of that name. Where it names a dtype: a frame
@@ -158,7 +156,7 @@ def _dig(found: Named, name: str, value: Any, depth: int) -> None:
 
 
 def named_dtype(
-    recorder: Recorder,
+    recorder: Session,
     thread: Thread,
     frames: list[FrameType],
     caller: FrameType,
@@ -181,7 +179,7 @@ def named_dtype(
     return []
 
 
-def hook_result(recorder: Recorder, meaning: Refusal, text: str) -> Named:
+def hook_result(recorder: Session, meaning: Refusal, text: str) -> Named:
     """The result of a gradient's hook no longer exists. Its event is one that was recorded inside backward, in that
     hook."""
     hook = re.search(r"hook '(.+?)' has changed", text)

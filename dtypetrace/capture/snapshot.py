@@ -38,21 +38,21 @@ from .holders import parameter_record
 from .last_use import LastUse
 from .marks import RawEvent, RawRead
 from .module_names import Root
-from .recorder import Recorder
 from .run_line import run_line
+from .session import Session
 from .stacks import CodeFile
 
 _UNINITIALISED = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
 _MADE = frozenset({"factory", "cast", "conversion", "parameter", "reinterpret", "load"})
 
 
-def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recording:
+def snapshot(recorder: Session, *, whole: bool = True, **meta: Any) -> Recording:
     """Everything recorded so far, as plain data. ``whole``: False for the judgement of one refusal, which needs
     less."""
     return ending(recorder, whole=whole, **meta)()
 
 
-def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[], Recording]:
+def ending(recorder: Session, *, whole: bool = True, **meta: Any) -> Callable[[], Recording]:
     """Makes the snapshot when it is called. What needs live tensors, modules, devices and files is read before; the
     rest costs more, and a program that closes a trace without a look at it need not wait for that."""
     ledger = Reading(recorder.ledger, recorder.places, recorder.user) if whole else None
@@ -113,7 +113,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
                 for root, d in live.declared
             ),
             state=live.state,
-            transfers=tuple(recorder.checkpoints.transfers.values()),
+            transfers=tuple(recorder.transfers.values()),
         )
 
     return recording
@@ -137,7 +137,7 @@ class _Live:
     state: tuple[StateTensors, ...] = ()
 
 
-def _live(recorder: Recorder, facts: dict[str, Any]) -> _Live:
+def _live(recorder: Session, facts: dict[str, Any]) -> _Live:
     values = recorder.values.read() if recorder.values is not None else ()
     precisions, compared = recorder.followed.read() if recorder.followed is not None else ((), ())
     checked, compared_too = recorder.checks.read() if recorder.checks is not None else ((), ())
@@ -157,13 +157,13 @@ def _live(recorder: Recorder, facts: dict[str, Any]) -> _Live:
     )
 
 
-def _declared(recorder: Recorder) -> Iterator[tuple[Root | None, Declared]]:
+def _declared(recorder: Session) -> Iterator[tuple[Root | None, Declared]]:
     for root in recorder.modules.roots:
         yield from ((root, one) for one in root.declared)
     yield from ((None, one) for one in declared.launchers())
 
 
-def _unchanged(recorder: Recorder, module: Callable[[int], str]) -> Iterator[Unchanged]:
+def _unchanged(recorder: Session, module: Callable[[int], str]) -> Iterator[Unchanged]:
     for (place, number, event, op), (name, dtype, reads) in recorder.births.unchanged.items():
         yield Unchanged(name, dtype_name(dtype), place, module(number), event, op, _reads(reads))
 
@@ -189,7 +189,7 @@ def _event(raw: RawEvent, module: str) -> Event:
     )
 
 
-def _text(recorder: Recorder, files: Mapping[int, CodeFile]) -> ProgramText:
+def _text(recorder: Session, files: Mapping[int, CodeFile]) -> ProgramText:
     """The text of every file that a place is in, and the bytes of files that a patch could change."""
     healed = any(r.healed for r in recorder.refusals.records)
     own = {f.file for f in files.values() if f.user} if healed else ()
@@ -211,7 +211,7 @@ def _loaded(places: Sequence[Place], text: ProgramText, event: Event) -> Event:
     return replace(event, how="load", op="from_pretrained", reads=(), default=-1, explicit=named)
 
 
-def _parameters(recorder: Recorder) -> tuple[tuple[Root, Parameter], ...]:
+def _parameters(recorder: Session) -> tuple[tuple[Root, Parameter], ...]:
     """The floating parameters and buffers of every model that was called, as they were when the program last computed
     with them; of one that is gone, as they were when it first ran or an optimizer first stepped."""
     found: dict[int, tuple[Root, Parameter]] = {}

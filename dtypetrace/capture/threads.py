@@ -8,30 +8,14 @@ from __future__ import annotations
 
 import os
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Protocol
 
 from . import mode_stacks, private
-
-if TYPE_CHECKING:
-    from .asleep import Counter
-    from .module_hooks import ModuleHooks
-    from .protocols import Healer
-    from .recorder import Recorder
-
-
-class Watching(Protocol):
-    """What watches a thread: :class:`hooks.Watch`, as this package sees it."""
-
-    recorder: Recorder
-    hooks: ModuleHooks
-    healer: Healer | None
-    dispatch_mode: private.TorchDispatchMode
-    running: bool
-
+from .protocols import Listens, Watching
+from .session import Session
 
 _watches: dict[int, Watching] = {}
 """By thread: the Watches that were started there."""
-_counters: dict[int, Counter] = {}
+_counters: dict[int, Listens] = {}
 """By thread: what listens for a Watch that is detached."""
 _lock = RLock()
 
@@ -42,7 +26,7 @@ def add(watch: Watching, ident: int) -> None:
     _counters.pop(ident, None)
 
 
-def discard(watch: Watching, counter: Counter | None = None) -> None:
+def discard(watch: Watching, counter: Listens | None = None) -> None:
     """Records that a Watch has ended, in whichever thread, or that from now on only its ``counter`` is on."""
     ident = watch.recorder.thread
     for known in [known for known, other in list(_watches.items()) if other is watch]:
@@ -53,12 +37,12 @@ def discard(watch: Watching, counter: Counter | None = None) -> None:
         _counters.pop(ident, None)
 
 
-def counter() -> Counter | None:
+def counter() -> Listens | None:
     """What listens in the calling thread for a Watch that is detached, None where nothing does."""
     return _counters.get(get_ident())
 
 
-def counters() -> list[Counter]:
+def counters() -> list[Listens]:
     """What listens in any thread."""
     return list(_counters.values())
 
@@ -83,7 +67,7 @@ def here() -> Watching | None:
     return watch
 
 
-def watched_by(recorder: Recorder) -> bool:
+def watched_by(recorder: Session) -> bool:
     """Whether the calling thread is watched for this recorder, and the recorder still records."""
     watch = here()
     return watch is not None and watch.recorder is recorder and not recorder.broken

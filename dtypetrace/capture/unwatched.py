@@ -18,12 +18,12 @@ from ..tables.refusals import Refusal
 from . import private, refused_calls
 from .calls import dtype_name
 from .ops import GrowingOp
-from .recorder import Recorder
 from .running import ModuleCall, Thread
 from .searched_frames import Named, Stack
+from .session import Session
 
 
-def rest(recorder: Recorder) -> torch.dtype:
+def rest(recorder: Session) -> torch.dtype:
     """Watching ends for some steps: drops every reference to a tensor, and keeps what is known. Returns what
     :func:`resume` needs."""
     with private.DisableTorchFunction():
@@ -36,19 +36,19 @@ def rest(recorder: Recorder) -> torch.dtype:
     return torch.get_default_dtype()
 
 
-def resume(recorder: Recorder, default: torch.dtype) -> None:
+def resume(recorder: Session, default: torch.dtype) -> None:
     """Watching goes on. ``default``: the default dtype when it ended; a new one was set where nobody saw the line."""
     recorder.begin()
     if torch.get_default_dtype() is not default:
         recorder.default_place = -1
 
 
-def leaves(recorder: Recorder, error: BaseException, step: int) -> None:
+def leaves(recorder: Session, error: BaseException, step: int) -> None:
     """An exception that left the block ended a step that was not watched."""
     recorder.refusals.ended_by(error, lambda unknown: _from_traceback(recorder, unknown, step))
 
 
-def _from_traceback(recorder: Recorder, raised: BaseException, step: int) -> None:
+def _from_traceback(recorder: Session, raised: BaseException, step: int) -> None:
     found = refused_calls.recognised(recorder, raised)
     if found is None:
         return
@@ -83,7 +83,7 @@ def _modules(stack: Stack) -> Iterator[nn.Module]:
     return (frame.f_locals["self"] for frame, _ in stack if frame.f_code is private.MODULE_CALL)
 
 
-def _enter(recorder: Recorder, thread: Thread, modules: list[nn.Module], stack: list[tuple[CodeType, int]]) -> int:
+def _enter(recorder: Session, thread: Thread, modules: list[nn.Module], stack: list[tuple[CodeType, int]]) -> int:
     """Makes the modules of the traceback the running ones, as the module hooks do, and returns the number of the place
     of the whole stack: a module's ops have places that continue that of its call."""
     calls = [n for n, (code, _) in enumerate(stack) if code is private.MODULE_CALL]
@@ -97,7 +97,7 @@ def _enter(recorder: Recorder, thread: Thread, modules: list[nn.Module], stack: 
     return recorder.places.of_frames(stack[:above], place)
 
 
-def _ran_here(recorder: Recorder, place: int, stack: Stack) -> list[GrowingOp]:
+def _ran_here(recorder: Session, place: int, stack: Stack) -> list[GrowingOp]:
     """The ops that ran at this place in watched steps; where none did, those that the same line called in another
     way."""
     exact = [op for op in recorder.ops if op.place == place]
@@ -111,7 +111,7 @@ def _ran_here(recorder: Recorder, place: int, stack: Stack) -> list[GrowingOp]:
     return [op for op in recorder.ops if op.place in at]
 
 
-def _called(recorder: Recorder, stack: Stack) -> set[str]:
+def _called(recorder: Session, stack: Stack) -> set[str]:
     """The functions that the frames from the innermost out to the program's own were calling."""
     names: set[str] = set()
     for frame, instruction in stack:

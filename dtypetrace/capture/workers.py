@@ -17,17 +17,17 @@ import torch
 from ..records import Frame
 from . import private
 from .marks import RawEvent
-from .recorder import Recorder
+from .session import Session
 
 SentEvent = tuple[str, str, tuple[Frame, ...], tuple[torch.dtype, ...], torch.dtype, bool]
 """An event as it is sent: how, op, frames, source, to, explicit."""
 _LONGEST = 8
 """Events that are sent with one tensor: its last ones."""
-_receiver: list[Recorder] = []
+_receiver: list[Session] = []
 """The recorder that is open in this process, if there is one."""
 
 
-def install(recorder: Recorder) -> Callable[[], None]:
+def install(recorder: Session) -> Callable[[], None]:
     """Sends and receives births until the returned function is called."""
     owner = os.getpid()
     reducers: dict[type, Any] = getattr(ForkingPickler, "_extra_reducers")  # noqa: B009 - untyped
@@ -57,7 +57,7 @@ def install(recorder: Recorder) -> Callable[[], None]:
     return remove
 
 
-def _packed(recorder: Recorder, tensor: torch.Tensor) -> list[SentEvent]:
+def _packed(recorder: Session, tensor: torch.Tensor) -> list[SentEvent]:
     """The tensor's events as plain data, birth first; empty where nothing is known about it."""
     mark = recorder.origins.of(tensor)
     events: list[SentEvent] = []

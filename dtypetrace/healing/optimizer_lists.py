@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from ..capture import private, refused_calls, threads
-from ..capture.module_names import gradients_of, state_names
+from ..capture.holders import gradients_of
+from ..capture.module_names import state_names
 from ..capture.protocols import Replacement
 from .casting import Casting
 

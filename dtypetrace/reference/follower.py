@@ -52,7 +52,7 @@ class Follower:
         self._errors.saw(number, followed)
 
     def begins_with(self, op: Any) -> bool:
-        """See :class:`~dtypetrace.capture.protocols.Reference`, also for what follows."""
+        """See :class:`~dtypetrace.capture.session.Reference`, also for what follows."""
         return False
 
     def outermost(self, module: torch.nn.Module) -> None:

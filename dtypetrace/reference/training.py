@@ -23,7 +23,6 @@ class TrainingReference:
     """Compares the first steps of one run. recorder: its ops are followed. steps: how many are compared."""
 
     whole = False
-    regions = None
 
     def __init__(self, recorder: Recorder, *, steps: int) -> None:
         self._recorder = recorder
@@ -33,7 +32,7 @@ class TrainingReference:
         self.on = True
 
     def begins_with(self, op: Any) -> bool:
-        """See :class:`~dtypetrace.capture.protocols.Reference`, also for what follows."""
+        """See :class:`~dtypetrace.capture.session.Reference`, also for what follows."""
         return self.on and self._checks.begins_with(op)
 
     def _now(self) -> SpotChecks | Reference:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -20,13 +20,11 @@ from .. import private
 from ..calls import autocast_of, tensors_returned
 from ..marks import RawEvent
 from ..ops import MOST_INPUTS, NO_FORMS, GrowingOp, is_parameter, size_of
+from ..running import Thread
+from ..session import Session
 from ..values import UNMEASURED
 from . import torch_private
 from .followed import leaving
-
-if TYPE_CHECKING:
-    from ..recorder import Recorder
-    from ..running import Thread
 
 Tensor = torch.Tensor
 _DEPTH = 6
@@ -58,7 +56,7 @@ def original(module: nn.Module) -> nn.Module:
     return module
 
 
-def returned(recorder: Recorder, frame: FrameType, nodes: Sequence[tuple[int, int]]) -> None:
+def returned(recorder: Session, frame: FrameType, nodes: Sequence[tuple[int, int]]) -> None:
     """A region has returned. ``frame``: torch's, in which it ran. ``nodes``: the ranges of sequence numbers of the
     autograd nodes that its graphs made."""
     call = torch_private.call_in(frame)
@@ -94,14 +92,14 @@ def reached(frame: FrameType) -> list[Tensor]:
     return [*tensors_returned((call.args, call.kwargs), _DEPTH), *_held(_owner(call.function))]
 
 
-def gradients(recorder: Recorder, grads: Sequence[Any]) -> list[tuple[Any, ...]]:
+def gradients(recorder: Session, grads: Sequence[Any]) -> list[tuple[Any, ...]]:
     """What is to be recorded of the gradients that the backward of a compiled graph is about to get. It drops them as
     it runs."""
     place = recorder.backward_place
     return [_operand(recorder, t, place) for t in tensors_returned(grads, _DEPTH)]
 
 
-def ran_backward(recorder: Recorder, grads: list[tuple[Any, ...]], result: Any) -> None:
+def ran_backward(recorder: Session, grads: list[tuple[Any, ...]], result: Any) -> None:
     """The backward of a compiled graph has run, under the autograd node that is running now."""
     forward_op = recorder.nodes.forward_op()
     above = recorder.ops[forward_op] if forward_op >= 0 else None
@@ -128,7 +126,7 @@ def _name(function: Any, owner: Any) -> str:
     return f"compiled {type(owner).__name__}.{name}" if hasattr(function, "__self__") else f"compiled {name}"
 
 
-def _module(recorder: Recorder, thread: Thread, owner: Any, place: int) -> int:
+def _module(recorder: Session, thread: Thread, owner: Any, place: int) -> int:
     """Number of the module that the region is the forward of, or else is called in; -1 for none."""
     running = thread.modules[-1] if thread.modules else None
     if not isinstance(owner, nn.Module):
@@ -162,7 +160,7 @@ class _Where(NamedTuple):
 
 
 def _op(
-    recorder: Recorder,
+    recorder: Session,
     where: _Where,
     given: list[torch.dtype],
     operands: Callable[[], list[tuple[Any, ...]]],
@@ -190,14 +188,14 @@ def _op(
     return op
 
 
-def _operand(recorder: Recorder, tensor: Tensor, place: int) -> tuple[Any, ...]:
+def _operand(recorder: Session, tensor: Tensor, place: int) -> tuple[Any, ...]:
     mark = recorder.origins.mark_of(tensor, place)
     parameter = is_parameter(tensor)
     name = recorder.origins.events[mark.event].name if parameter else ""
     return tensor.dtype, mark.event, mark.op, name, parameter, size_of(tensor)
 
 
-def _mark(recorder: Recorder, op: GrowingOp, events: list[tuple[torch.dtype, int]], outputs: list[Tensor]) -> None:
+def _mark(recorder: Session, op: GrowingOp, events: list[tuple[torch.dtype, int]], outputs: list[Tensor]) -> None:
     """Marks the results with the events that decided their dtypes. ``events``: the dtype and event of each operand."""
     for out in outputs:
         mark = recorder.origins.of(out)
@@ -208,13 +206,13 @@ def _mark(recorder: Recorder, op: GrowingOp, events: list[tuple[torch.dtype, int
             recorder.origins.mark(out, _decided(recorder, op, out.dtype, events) if event < 0 else event, op.number)
 
 
-def _left(recorder: Recorder, op: GrowingOp, out: Tensor) -> int:
+def _left(recorder: Session, op: GrowingOp, out: Tensor) -> int:
     """The event of a result that left a captured graph, -1 where it is not known which."""
     found = {left.event for left in recorder.ledger.left.get(op.number, ()) if left[:2] == (out.dtype, out.dim())}
     return found.pop() if len(found) == 1 else -1
 
 
-def _decided(recorder: Recorder, op: GrowingOp, dtype: torch.dtype, events: list[tuple[torch.dtype, int]]) -> int:
+def _decided(recorder: Session, op: GrowingOp, dtype: torch.dtype, events: list[tuple[torch.dtype, int]]) -> int:
     """The event of a result's dtype."""
     same = next((event for d, event in events if d is dtype), None)
     others = any(d is not dtype and (d.is_floating_point or d.is_complex) for d, _ in events)

@@ -6,19 +6,17 @@ import linecache
 import re
 from collections.abc import Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 
 from ...records import Frame
 from ...tables.operators import NAMED_CASTS
 from ..births import Made
+from ..running import Thread
+from ..session import Session
 from . import torch_private
-
-if TYPE_CHECKING:
-    from ..recorder import Recorder
-    from ..running import Thread
-    from .ledger import Captured
+from .ledger import Captured, Left
 
 Tensor = torch.Tensor
 _FRAME = re.compile(
@@ -28,15 +26,7 @@ _INDENT = 4
 """Columns by which a traceback indents the program's text."""
 
 
-class Left(NamedTuple):
-    """A tensor that leaves a captured graph."""
-
-    dtype: torch.dtype
-    dims: int
-    event: int
-
-
-def leaving(recorder: Recorder, frame: FrameType, captured: Captured) -> list[Left]:
+def leaving(recorder: Session, frame: FrameType, captured: Captured) -> list[Left]:
     """What leaves a graph, with the events that decided the dtypes. ``frame``: torch's, in which its region ran."""
     graph = captured.kept.graph
     given = {name: tensor for name, ref in captured.given.items() if (tensor := ref()) is not None}
@@ -53,7 +43,7 @@ class Followed:
     """Dynamo's graph of the region in a frame, whose fake tensors get marks."""
 
     def __init__(
-        self, recorder: Recorder, frame: FrameType, given: Mapping[str, Tensor], autocast: bool = False
+        self, recorder: Session, frame: FrameType, given: Mapping[str, Tensor], autocast: bool = False
     ) -> None:
         self.recorder = recorder
         self.thread: Thread = recorder.thread_state()

@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import torch
 
 from ...records.compiled import Measured
 from ...tables.dtypes import HALF
@@ -22,11 +24,16 @@ from . import inductor, torch_private
 from .inductor import Called
 from .kernels import Buffer
 
-if TYPE_CHECKING:
-    from .followed import Left
-
 MOST = 400
 """Regions of which the ledger is kept."""
+
+
+class Left(NamedTuple):
+    """A tensor that leaves a captured graph."""
+
+    dtype: torch.dtype
+    dims: int
+    event: int
 
 
 @dataclass

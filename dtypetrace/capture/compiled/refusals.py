@@ -7,20 +7,17 @@ the program's line of each call. So births are followed through it, by the same 
 from __future__ import annotations
 
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from ...tables import refusals
 from ..calls import op_name
 from ..refused_calls import Scene, record
+from ..session import Session
 from ..signatures import arguments_of
 from . import torch_private
 from .followed import Followed
 
-if TYPE_CHECKING:
-    from ..recorder import Recorder
 
-
-def compiling(recorder: Recorder, frame: FrameType, error: BaseException) -> None:
+def compiling(recorder: Session, frame: FrameType, error: BaseException) -> None:
     """A region has raised, in torch's ``frame``. Records the refusal, if Dynamo refused a call because of a dtype."""
     if not isinstance(error, Exception) or (node := torch_private.refused_node(error)) is None:
         return

@@ -15,17 +15,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .. import global_hooks, mode_stacks, private, replaced, threads, warning_places
 from ..dispatch_mode import DispatchMode, WatchingFunctionMode
+from ..protocols import Watching
+from ..session import Reference, Session
 from . import calls, refusals, torch_private
-
-if TYPE_CHECKING:
-    from ..protocols import Reference
-    from ..recorder import Recorder
 
 ON, BETWEEN, AWAY = 0, 1, 2
 """What is on in a thread: everything; the dispatch mode only, between compiled graphs; nothing."""
@@ -153,7 +151,7 @@ def _ends(frame: FrameType, region: bool) -> None:
 def _nothing() -> None: ...
 
 
-def _unseen(recorder: Recorder, reference: Reference, frame: FrameType) -> Callable[[], None]:
+def _unseen(recorder: Session, reference: Reference, frame: FrameType) -> Callable[[], None]:
     """What is to be called after a region, which may write to tensors that have a reference."""
     try:
         with private.DisableTorchFunction():
@@ -163,7 +161,7 @@ def _unseen(recorder: Recorder, reference: Reference, frame: FrameType) -> Calla
         return _nothing
 
 
-def _record(recorder: Recorder, frame: FrameType, nodes: list[tuple[int, int]]) -> None:
+def _record(recorder: Session, frame: FrameType, nodes: list[tuple[int, int]]) -> None:
     try:
         with private.DisableTorchFunction():
             calls.returned(recorder, frame, nodes)
@@ -171,7 +169,7 @@ def _record(recorder: Recorder, frame: FrameType, nodes: list[tuple[int, int]]) 
         recorder.fail("a compiled call")
 
 
-def _refused(recorder: Recorder, frame: FrameType, error: BaseException) -> None:
+def _refused(recorder: Session, frame: FrameType, error: BaseException) -> None:
     try:
         with private.DisableTorchFunction():
             refusals.compiling(recorder, frame, error)
@@ -179,7 +177,7 @@ def _refused(recorder: Recorder, frame: FrameType, error: BaseException) -> None
         recorder.fail("a refusal while compiling")
 
 
-def _step(watch: threads.Watching, frame: FrameType, *, begins: bool) -> None:
+def _step(watch: Watching, frame: FrameType, *, begins: bool) -> None:
     """What is compiled may be an optimizer's step, whose hooks are away with all others."""
     optimizer = getattr(torch_private.function_in(frame), "__self__", None)
     if isinstance(optimizer, torch.optim.Optimizer):

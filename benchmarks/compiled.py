@@ -68,7 +68,7 @@ def steps(numerics: bool) -> float:
     plain, watched = [], []
     for _ in range(ROUNDS):
         plain.append(seconds(work, STEPS))
-        with dtypetrace.trace(precision="values" if numerics else "off"):
+        with dtypetrace.trace(precision="values" if numerics else "off", every=1):
             work()  # the first one makes the records
             watched.append(seconds(work, STEPS))
     return min(watched) / min(plain)
@@ -80,7 +80,7 @@ def compilation() -> float:
     for number in range(2 * COMPILATIONS + 1):
         watched = bool(number % 2)
         torch._dynamo.reset()
-        with fresh_cache(), dtypetrace.trace(precision="values") if watched else nullcontext():
+        with fresh_cache(), dtypetrace.trace(precision="values", every=1) if watched else nullcontext():
             begin = time.process_time()
             step()()
             found[watched] += [time.process_time() - begin] if number else []  # the first one imports inductor

@@ -74,7 +74,7 @@ def resident() -> float:
 
 def measure(kind: str, steps: int) -> None:
     torch.set_num_threads(1)
-    trace = dtypetrace.trace(precision="values" if kind == "numerics" else "off")
+    trace = dtypetrace.trace(precision="values" if kind == "numerics" else "off", every=1)
     watched, plain = trainer(), trainer()
     ratios: list[float] = []
     with ThreadPoolExecutor(1) as beside, trace:

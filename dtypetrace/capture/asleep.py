@@ -103,11 +103,9 @@ class Lookout(Counter):
         for owner, name, what in _CHANGES:
             original = vars(owner).get(name)
             if original is not None:
-                self._replaced.append(Replaced(owner, name, self._announced(original, what)))
+                self._replaced.append(Replaced(owner, name, self._announced(owner, name, what)))
         if private.LOGS_USE:
-            self._replaced.append(
-                Replaced(torch._C, private.LOGS_USE, self._logs_use(vars(torch._C)[private.LOGS_USE]))
-            )
+            self._replaced.append(Replaced(torch._C, private.LOGS_USE, self._logs_use()))
 
     def remove(self) -> None:
         """Restores everything."""
@@ -119,39 +117,46 @@ class Lookout(Counter):
         if door is not None:
             door()
 
-    def _announced(self, original: Callable[..., Any], what: str) -> Callable[..., Any]:
+    def _announced(self, owner: Any, name: str, what: str) -> Callable[..., Any]:
+        original = vars(owner)[name]
         code = getattr(original, "__code__", None)
 
         @wraps(original)
         def announced(*args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
-            if frame.f_code is not code:  # a model's conversion converts its parts
-                self.announce(what, frame)
+            if frame.f_code is not code and self.announce(what, frame):  # a model's conversion converts its parts
+                return vars(owner)[name](*args, **kwargs)  # a watched step has replaced it, too
             return original(*args, **kwargs)
 
         return announced
 
-    def _logs_use(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _logs_use(self) -> Callable[..., Any]:
+        original = vars(torch._C)[private.LOGS_USE]
+
         def _log_api_usage_once(event: str, *args: Any) -> None:
-            original(event, *args)
-            if event in _MAKES:
-                self.announce(_MAKES[event], sys._getframe(1))
+            if event in _MAKES and self.announce(_MAKES[event], sys._getframe(1)):
+                vars(torch._C)[private.LOGS_USE](event, *args)
+            else:
+                original(event, *args)
 
         return _log_api_usage_once
 
-    def announce(self, what: str, frame: FrameType | None) -> None:
-        """Something that changes models or dtypes is about to happen, in torch's ``frame``."""
+    def announce(self, what: str, frame: FrameType | None) -> bool:
+        """Something that changes models or dtypes is about to happen, in torch's ``frame``; returns whether that woke
+        the Watch."""
         recorder = self._recorder
         if recorder.broken or get_ident() != recorder.thread or private.current_graph_task_id() != -1:
-            return
+            return False
         try:
             new = self._novelty.happens(what, frame)
             if new and self._asleep and self._may_wake():
                 self._windows.wake(what)
-            elif self._asleep and self._inside is None:
+                return not self._asleep
+            if self._asleep and self._inside is None:
                 self._listen()
         except Exception:
             recorder.fail("the look-out for changes")
+        return False
 
     def rests(self) -> None:
         """Steps begin that are not watched."""

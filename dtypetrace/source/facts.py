@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..parts import attempt, collected
-from ..records import Event, Frame, Place, Read, Recording
+from ..records import UNWATCHED, Event, Frame, Place, Read, Recording
 from ..records.text import ProgramText
 from ..tables.dtypes import FLOATING
+from ..tables.operators import CAST_METHODS
 from . import regions
 from .expressions import (
     arguments,
@@ -27,6 +28,7 @@ from .expressions import (
     expression_at,
     function_around,
 )
+from .operands import located
 
 _ASSIGNMENT = re.compile(r"\s*(?:self\.)?([\w.]+)\s*(?::[^=]+)?=(?!=)")
 _MOST_FRAMES = 6
@@ -72,12 +74,30 @@ class _Finder:
         if not event.parents and event.to in FLOATING:
             event = replace(event, assigned=self._assigned(event.place))
         if event.how in ("input", "worker"):
-            return replace(event, name=self._name(event))
+            named = replace(event, name=self._name(event))
+            return replace(named, place=self._written_birth(named)) if event.op == UNWATCHED else named
         if event.op == "from_numpy" and (made := self._constructor(event.place)):
             return replace(event, how="factory", op=made)
         if event.how == "autocast":
             return replace(event, region=self._region(event))
         return event
+
+    def _written_birth(self, event: Event) -> int:
+        """The place of the one statement that assigns the name of a tensor and names its dtype, in the function of its
+        first use: the tensor was made there, in a step that was not watched. Else the event's own place."""
+        place = self._place(event.place)
+        frame = place.user_frame
+        call = call_at(self.text, frame) if frame is not None else None
+        file = self.text.parsed(frame.file) if frame is not None else None
+        if frame is None or call is None or file is None or not event.name.isidentifier():
+            return event.place
+        words = {event.to, *(method for method, dtype in CAST_METHODS.items() if dtype == event.to)}
+        values = [a.value for a in assignments(file, call, event.name) if a.value is not None]
+        made = [v for v in values if any(getattr(n, "attr", getattr(n, "id", "")) in words for n in ast.walk(v))]
+        if len(made) != 1:
+            return event.place
+        above = place.stack[place.stack.index(frame) + 1 :]
+        return self._number(Place((located(file, frame, made[0]), *above)))
 
     def _place(self, number: int) -> Place:
         return self.recording.places[number] if 0 <= number < len(self.recording.places) else Place()

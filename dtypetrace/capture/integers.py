@@ -33,7 +33,8 @@ _TOTALS = frozenset(
 )
 _PRODUCTS = frozenset({_aten.mm.default, _aten.bmm.default, _aten.mv.default, _aten.dot.default})
 _CASTS = frozenset({_aten._to_copy.default, _aten.copy_.default})
-_ARITHMETIC_IDS = frozenset(map(id, _ELEMENTWISE | _TOTALS | _PRODUCTS | _ADDING))
+_NOT = _aten.bitwise_not.default
+_ARITHMETIC_IDS = frozenset(map(id, _ELEMENTWISE | _TOTALS | _PRODUCTS | _ADDING | {_NOT}))
 """By id: hashing an operator runs Python code."""
 _CAST_IDS = frozenset(map(id, _CASTS))
 CALLS, EVERY, LATEST = 48, 16, 16_000
@@ -67,6 +68,8 @@ def concerns(func: Any, out: Tensor) -> bool:
 
 def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Counts | None:
     """What a call did to integers; None where it can lose none."""
+    if func is _NOT:
+        return _flags(args[0])
     if func not in _CASTS:
         return _wrapped(func, args, kwargs, out)
     source = args[1] if func is _aten.copy_.default else args[0]
@@ -165,6 +168,13 @@ def _equal(numbers: Tensor) -> Counts:
 
 
 # ---------------------------------------------------------------- arithmetic
+
+
+def _flags(numbers: Tensor) -> Counts:
+    """Numbers of which ``~`` is taken, if each is 0 or 1: what comes out is neither. Of an image it is the negative."""
+    taken = sample(numbers.detach())
+    known = torch.full_like(taken.sum(), taken.numel())
+    return known, known * ((taken == 0) | (taken == 1)).all()
 
 
 def _wrapped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Counts | None:

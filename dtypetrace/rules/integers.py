@@ -3,7 +3,8 @@
 Wrapped (DT301): the result of 8-, 16- or 32-bit arithmetic is outside its dtype's range, and what came out is used as a
 quantity: it becomes floating point, is divided, or is compared by size. Bytes that are masked, shifted or taken modulo
 a number may wrap on purpose. So do integers that are cast to fewer bits, unless the program takes their bits apart. A
-floating number outside the range of the integers to which it is cast has no right result at all.
+floating number outside the range of the integers to which it is cast has no right result at all. Of flags, 0 and 1,
+``~`` makes numbers that are neither.
 
 Cut off (DT203): a write stores floating numbers in a tensor of integers, which loses their fractions, and that tensor
 is computed with as floating point afterwards. A cast that the program asks for is its own decision, and so are numbers
@@ -40,10 +41,12 @@ _FAR = 64
 
 
 def find(run: Run) -> list[Finding]:
-    """One finding for each code and place where the integers' dtype was decided, or where they wrapped."""
+    """One finding for each code and place where the integers' dtype was decided, or where they wrapped; what is computed
+    from integers that wrapped is no finding of its own."""
     found: dict[tuple[object, ...], Finding] = {}
+    spoilt = {v.op for v in run.recording.values if v.spoilt and run.ops[v.op].phase in FORWARD}
     for v in run.recording.values:
-        if not v.spoilt or run.ops[v.op].phase not in FORWARD:
+        if v.op not in spoilt or not is_cast(run.ops[v.op]) and _from_wrapped(run, v.op, spoilt):
             continue
         f = _judged(run, v)
         if f is not None and f.culprit is not None:
@@ -61,6 +64,8 @@ def _judged(run: Run, v: Value) -> Finding | None:
         return _merged(run, v, op) if v.spoilt >= _MERGED * v.exact else None
     if not floats and (is_cast(op) or name_of(op) == "copy"):
         return _wrapped(run, v, op) if not _taken_apart(run, v.op) else None
+    if tagged(op, "not"):
+        return _inverted(run, v, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
     if not floats:
         return _wrapped(run, v, op) if _quantities(run, [v.op]) else None
     if not is_cast(op):
@@ -70,6 +75,16 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if made in ("int32", "int64"):
         return _coarse(run, v, op) if v.spoilt >= _LARGE * v.exact and _given(run, op) else None
     return _wrapped(run, v, op)
+
+
+def _from_wrapped(run: Run, number: int, spoilt: set[int]) -> bool:
+    """Whether an operand of integer arithmetic comes from such arithmetic in the same dtype."""
+    made = run.ops[number].outputs[0]
+    for i in run.ops[number].inputs:
+        above = next((n for n in graph.first_operands(run.ops, i.producer) if not is_move(run.ops[n])), -1)
+        if i.dtype == made and made not in REAL and above in spoilt and run.ops[above].outputs[0] == made:
+            return True
+    return False
 
 
 def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset()) -> bool:
@@ -132,6 +147,27 @@ def _given(run: Run, op: Op) -> bool:
 # ---------------------------------------------------------------- findings
 
 
+def _inverted(run: Run, v: Value, op: Op) -> Finding:
+    """``~`` of what is 0 or 1 in integers, taken for a number."""
+    flags, place = run.operand(op, 0, None), run.place(op)
+    edit = editing.at_birth(run.recording, flags.origin.kind, flags.origin.place, "bool")
+    fix = advise(flags.origin.place, f"make {quoted(flags.shown)} bool where it is made", edits=edit)
+    said = f"`~` makes {_INVERTED.get(flags.dtype, '-1 and -2')} of 0 and 1 in {flags.dtype}"
+    ends = FlowStep(place, op.op, op.module, flags.dtype, flags.dtype, "value", said=said)
+    return silent_finding(
+        "DT301",
+        At.of(op, place),
+        culprit=flags,
+        flow=(*graph.flow(run.recording, op.inputs[0].event, None), ends),
+        fix=born_otherwise(run, fix, {op.inputs[0].event: "bool"}),
+        count=op.count,
+        title=f"`~` of {flags.dtype} flags is computed with as a number",
+    )
+
+
+_INVERTED = {"uint8": "255 and 254"}
+
+
 def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     made, place = op.outputs[0], run.place(op)
     source = next((i.dtype for i in op.inputs if i.dtype in REAL), op.inputs[-1].dtype if is_cast(op) else made)
@@ -140,7 +176,14 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     flow: tuple[FlowStep, ...] = ()
     limit = f"limit the numbers to the range of {made} first" if source in REAL else f"keep these numbers in {source}"
     fix = advise(place, limit if is_cast(op) else _WIDER)
-    if writes(op) and (event := op.inputs[max(destination(op), 0)].event) >= 0:  # what is written to is too narrow
+    if made in ("int16", "int32") and not is_cast(op) and (narrowed := _narrowed(run, op)) is not None:
+        culprit = run.operand(op, narrowed, None)
+        event = op.inputs[narrowed].event
+        flow = graph.flow(run.recording, event, None)
+        edit = editing.at_birth(run.recording, "cast", culprit.origin.place, "int64")
+        words = f"make {quoted(culprit.shown)} int64 where it is cast"
+        fix = born_otherwise(run, advise(culprit.origin.place, words, edits=edit), {event: "int64"})
+    elif writes(op) and (event := op.inputs[max(destination(op), 0)].event) >= 0:  # what is written to is too narrow
         culprit = run.operand(op, max(destination(op), 0), None)
         flow = graph.flow(run.recording, event, None)
         edit = editing.at_birth(run.recording, culprit.origin.kind, culprit.origin.place, "int64")
@@ -156,6 +199,17 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
         fix=fix,
         count=op.count,
     )
+
+
+def _narrowed(run: Run, op: Op) -> int | None:
+    """The first operand of integer arithmetic that the program cast to the dtype in which its result wraps. A program
+    computes in 16 and 32 bits as it comes to them; 8 bits are how images, masks and codes are kept, so that there it is
+    the arithmetic that should have widened them."""
+    events = run.recording.events
+    for index, i in enumerate(op.inputs):
+        if i.event >= 0 and i.dtype == op.outputs[0] and events[i.event].how == "cast" and not events[i.event].parents:
+            return index
+    return None
 
 
 def _cut_off(run: Run, v: Value, op: Op) -> Finding:

@@ -109,6 +109,9 @@ FOUND = {
     "large numbers taken back": ("a = torch.tensor([2.0**25 + 2])\nb = a[:1].long()", "DT204"),
 }
 FINE = {
+    "a negative": "image = torch.arange(250, dtype=torch.uint8)\nnegative = ~image / 2",
+    "an inverted mask of bits": "flags = torch.tensor([0, 1, 1], dtype=torch.uint8)\nleft = ((~flags) & 1).float()",
+    "an inverted mask": "mask = torch.tensor([0, 1, 1], dtype=torch.uint8)\nkept = (~mask.bool()).float() + (1 - mask).float()",
     "a sum by index": "n = torch.zeros(3, dtype=torch.int16)\nn.index_add_(0, torch.arange(3), torch.ones(3, dtype=torch.int16))\n"
     "n.scatter_add_(0, torch.arange(3), n.clone())\nn.index_put_((torch.arange(3),), n.clone(), accumulate=True)\np = n / 2",
     "a write by index": "m = torch.full((3,), 9, dtype=torch.uint8)\nm.index_put_((m > 3,), m[0])\np = m / 2",
@@ -168,3 +171,38 @@ def test_times_that_are_equal_in_float32(made, tmp_path):
 def test_numbers_that_float32_holds_well_enough(numbers, tmp_path):
     program = programs.run(tmp_path, f"x = torch.tensor({numbers})", numerics=True)
     assert [f for f in program.findings if f.code == "DT204"] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rows = torch.arange(60_000, 60_200).to(torch.int32)  # cast\nkeys = rows * 60_000 + rows\nshown = keys.double() / 2",
+        "ids = torch.arange(400).long().int()  # cast\nplaces = ids * 2**24\nearly = places < 5",
+        "frames = torch.full((64,), 300).short()  # cast\nenergy = (frames * frames).float()",
+        "frames = torch.full((64,), 300.0).to(torch.int16)  # cast\nheld = frames[:32]\nenergy = (held * held + held) // 2",
+    ],
+)
+def test_integers_that_wrap_after_a_cast_are_told_at_the_cast(text, tmp_path):
+    program = programs.run(tmp_path, f"import torch\n{text}", numerics=True)
+    (found,) = [f for f in program.findings if f.severity == "warning"]
+    assert found.code == "DT301" and program.at(found.culprit.origin.place).endswith("# cast")
+    again = program.text.replace(found.fix.edits[0].before, found.fix.edits[0].after)
+    assert [
+        f for f in programs.run(tmp_path, again, numerics=True, name="again.py").findings if f.severity == "warning"
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "done = torch.zeros(4, dtype=torch.uint8)  # made\nvalue = torch.ones(4) * ~done",
+        "done = torch.tensor([0, 1, 0, 1], dtype=torch.int16)  # made\nvalue = torch.where((~done).bool(), 1.0, 0.0) + ~done / 2",
+        "done = (torch.arange(4) > 2).byte()  # made\nweight = (~done).float().mean()",
+        "done = torch.ones(4, 1, dtype=torch.uint8)  # made\nvalue = ((~done).expand(4, 3) * torch.rand(4, 3)).sum()",
+    ],
+)
+def test_flags_that_are_inverted_and_taken_for_numbers(text, tmp_path):
+    program = programs.run(tmp_path, text, numerics=True)
+    (found,) = [f for f in program.findings if f.severity == "warning"]
+    assert (found.code, "flags" in found.title) == ("DT301", True)
+    assert program.at(found.culprit.origin.place).endswith("# made")

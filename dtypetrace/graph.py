@@ -64,6 +64,7 @@ def lineage(recording: Recording, event: int, expected: str | None = None) -> Li
     most of the run, the cast itself is the cause. Where operands of two dtypes were promoted to a third (bfloat16 and
     float16 to float32): follow the one that does not have the expected dtype.
     """
+    event = _of_forward(recording, event)
     wrong = event >= 0 and recording.events[event].to != expected
     events: list[Event] = []
     hows: list[str] = []
@@ -103,6 +104,22 @@ def lineage(recording: Recording, event: int, expected: str | None = None) -> Li
         if not n or f[1] != "attribute" or (f[0].place, f[0].op) != (found[n - 1][0].place, found[n - 1][0].op)
     ]
     return Lineage(*zip(*found))
+
+
+_BY_ENGINE = "_to_copy"
+"""The op of a cast that no call of the program's made."""
+
+
+def _of_forward(recording: Recording, event: int) -> int:
+    """The event itself; or, where the engine cast a gradient back to the dtype that a value had before the program cast
+    it, that of this value: a gradient has the dtype of what it is the gradient of."""
+    made = recording.events[event] if event >= 0 else None
+    if made is None or made.how != "cast" or made.op != _BY_ENGINE:
+        return event
+    casts = (op for op in recording.ops if op.phase == "backward" and op.of >= 0 and op.place == made.place)
+    forward = (recording.ops[op.of] for op in casts if is_cast(op) and op.outputs[:1] == (made.to,))
+    values = (i.event for op in forward if is_cast(op) for i in op.inputs[:1] if i.dtype == made.to)
+    return next((number for number in values if 0 <= number < event), event)
 
 
 def events_above(recording: Recording, event: int) -> set[int]:

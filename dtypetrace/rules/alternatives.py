@@ -231,7 +231,8 @@ CUSTOM = (
 def named(case: Case, fix: Fix) -> Fix:
     """The fix, with the ways of the libraries whose functions the recording shows among its alternatives."""
     ways = tuple(way.words for way in WAYS if way.applies(case) and any(_is(way, frame) for frame in way.seen(case)))
-    if (forward := autocast_off.ran_in_forward(case.recording, case.refused)) is not None:
+    forward = autocast_off.ran_in_forward(case.recording, case.refused) if fix.kind != "autocast" else None
+    if forward is not None:
         ways = (CUSTOM.format(device=forward.autocast.partition(":")[0]), *ways)
     new = tuple(words for words in ways if words not in fix.alternatives)
     return replace(fix, alternatives=(*new, *fix.alternatives)) if new else fix

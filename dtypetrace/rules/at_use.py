@@ -13,7 +13,7 @@ from ..source.optimizers import ByHand
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
 from ..tables.operators import tagged
-from . import alternatives, plans, wide_weights
+from . import alternatives, autocast_off, plans, wide_weights
 from .advice import advise
 from .autocast_off import Off
 from .case import Case, cast_what, one, short, spell
@@ -48,6 +48,20 @@ def autocast_was_on(case: Case) -> Iterator[Fix]:
         like = f", as {short(case.in_region)} does" if case.in_region is not None else ""
         edits = one(wide_weights.under(case.recording, _outside(case, ran), region))
         yield advise(case.site, f"run this under {region}{like}", edits=edits, kind="autocast", others=others)
+
+
+def hand_written_backward(case: Case) -> Iterator[Fix]:
+    """The backward of a hand-written function runs under the autocast that its forward ran under."""
+    ran = autocast_off.ran_in_forward(case.recording, case.refused)
+    if ran is None or not case.site.stack:
+        return
+    device = ran.autocast.partition(":")[0]
+    edits = regions.in_both_directions(case.recording.text, case.site.stack[0], device)
+    change = (
+        f'decorate forward with torch.amp.custom_fwd(device_type="{device}"), and backward with torch.amp.custom_bwd'
+    )
+    why = "autocast was on in forward and is off in backward"
+    yield advise(case.site, change, why, edits=edits, kind="autocast", others=alternatives.at_site(case))
 
 
 def _outside(case: Case, ran: Op) -> Place:

@@ -29,7 +29,7 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
     """What a remedy's edits change: operands of the refused call, births at a line, or results of the line's ops."""
     edit, wanted = fix.edits[0], case.born or case.wanted
     if fix.kind == "autocast":
-        if case.off is not None or case.ran_under is not None:
+        if case.off is not None or case.ran_under is not None or case.refused.phase == "backward":
             return None  # a replay would put every call under autocast, and the others are right
         return Effect(DtypeChange(autocast=case.half))
     if case.origin.op == "set_default_dtype" and fix.place == case.here and wanted is not None:

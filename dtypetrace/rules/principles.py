@@ -19,7 +19,7 @@ from ..tables.dtypes import FLOATING, HALF, INTEGERS, STORAGE_ONLY, bytes_of
 from ..tables.english import quoted
 from ..tables.operators import flops, is_cast, is_destination, tagged
 from . import titles
-from .autocast_off import ran_under
+from .autocast_off import ran_in_forward, ran_under
 from .collision import Collision, Majority
 
 _ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion", "input"})
@@ -99,6 +99,19 @@ def autocast_narrowed(case: Collision) -> Verdict | None:
     if roots[compute] != {"autocast"} or not roots[other] <= {"parameter", "load"}:
         return None
     return Verdict(other, f"autocast made one operand {compute} and left the other {other}")
+
+
+def autocast_left(case: Collision) -> Verdict | None:
+    """In the backward of a hand-written function whose forward ran under autocast, the dtype of the parameters is
+    right: what autocast made meets them outside of its region."""
+    if len(case.present) != 2 or ran_in_forward(case.recording, case.refused) is None:
+        return None
+    made = {w.dtype for w in case.sides if _root(case, w) == "autocast"}
+    weights = {w.dtype for w in case.sides if w.holder == "parameter"}
+    if len(made) != 1 or len(weights) != 1 or made == weights:
+        return None
+    dtype = weights.pop()
+    return Verdict(dtype, "autocast was on in forward and is off in backward")
 
 
 def _root(case: Collision, witness: Witness) -> str:
@@ -562,6 +575,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     fused_path,
     named_by_exception,
     autocast_narrowed,
+    autocast_left,
     autocast_region,
     gathered_weights,
     left_cast,

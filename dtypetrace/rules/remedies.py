@@ -25,6 +25,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     coded.codes,
     at_use.half_gradients,
     at_use.autocast_was_on,
+    at_use.hand_written_backward,
     at_use.trained_under_autocast,
     at_use.integer_parameter,
     at_use.leaves_torch,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..records import Place
-from ..records.text import ProgramText
-from .expressions import all_enclosing, enclosing_with
+from ..records import Edit, Frame, Place
+from ..records.text import ParsedFile, ProgramText
+from .editing import torch_name
+from .expressions import all_enclosing, enclosing_with, expression_at, function_around
 from .operands import located
 
 AUTOCAST = "autocast"
@@ -35,3 +36,31 @@ def around(text: ProgramText, place: Place) -> Iterator[tuple[Place, ast.expr]]:
         if file is not None:
             for _, expression in all_enclosing(text, frame, AUTOCAST):
                 yield Place((located(file, frame, expression), *place.stack[level + 1 :])), expression
+
+
+def in_both_directions(text: ProgramText, frame: Frame, device: str) -> tuple[Edit, ...]:
+    """The edits that make the backward of a hand-written function run under the autocast of its forward: torch's two
+    decorators. ``frame`` runs in the backward; none where the text shows no such pair, or it is decorated already."""
+    file, node = text.parsed(frame.file), expression_at(text, frame)
+    if file is None or node is None or not (torch := torch_name(file)):
+        return ()
+    function = function_around(file, node)
+    owner = file.parents.get(function)
+    if not isinstance(owner, ast.ClassDef):
+        return ()
+    parts = {n.name: n for n in owner.body if isinstance(n, ast.FunctionDef)}
+    if "setup_context" in parts or not {"forward", "backward"} <= parts.keys():
+        return ()
+    if any("custom_" in ast.unparse(d) for name in ("forward", "backward") for d in parts[name].decorator_list):
+        return ()
+    lines = {"forward": "custom_fwd", "backward": "custom_bwd"}
+    return tuple(
+        _before_def(file, frame.file, parts[name], f'@{torch}.amp.{decorator}(device_type="{device}")')
+        for name, decorator in lines.items()
+    )
+
+
+def _before_def(file: ParsedFile, path: str, function: ast.FunctionDef, line: str) -> Edit:
+    row, column = file.start(function)
+    indent = file.lines[row - 1][: column - 1]
+    return Edit(path, (row, column), (row, column + len("def")), "def", f"{line}\n{indent}def")

@@ -162,6 +162,29 @@ def test_inside_a_model_and_beside_wider_tensors_what_is_trained_says_nothing(ha
     assert decided(b.recording)[0] != "trained outside"
 
 
+def test_autocast_left(tmp_path):
+    program = programs.run(
+        tmp_path,
+        """
+        class Scaled(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, w):
+                ctx.save_for_backward(x, w)
+                return F.linear(x, w)
+            @staticmethod
+            def backward(ctx, g):
+                x, w = ctx.saved_tensors
+                return g @ w, g.t() @ x
+        net = nn.Linear(4, 8)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = Scaled.apply(torch.randn(2, 4, requires_grad=True), net.weight)
+        y.float().sum().backward()
+        """,
+    )
+    for recording in (program.with_text, swapped(program.with_text)):
+        assert decided(recording) == ("autocast left", "float32", "bfloat16")
+
+
 def test_left_cast(tmp_path):
     program = programs.run(
         tmp_path,

@@ -206,6 +206,48 @@ def test_frozen_half():
     assert best(b) == ("frozen half", ["soft.to(torch.float32)"])
 
 
+BACKWARD = """
+import torch
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return {forward}
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return {backward}
+net = nn.Linear(4, 8, bias=False)
+w = net.weight
+x = torch.randn(2, 4, requires_grad=True)
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    y = Scaled.apply(x, w)
+    loss = {loss}
+loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "loss"),
+    [
+        ("F.linear(x, w)", "g @ w, g.t() @ x", "y.float().square().mean()"),
+        ("x @ w.t()", "torch.mm(g, w), torch.mm(g.t(), x)", "F.mse_loss(y.float(), torch.zeros(2, 8))"),
+        ("torch.matmul(x, w.t())", "g.matmul(w), g.t().matmul(x)", "y.to(torch.float32).sum()"),
+    ],
+)
+def test_hand_written_backward(tmp_path, forward, backward, loss):
+    text = BACKWARD.format(forward=forward, backward=backward, loss=loss)
+    program = programs.run(tmp_path, text, before="torch.manual_seed(0)")
+    found = program.findings[0]
+    # a gradient has the dtype of what it is the gradient of: the forward's result, and not the cast behind it
+    assert found.culprit.origin.kind == "autocast"
+    assert [edit.after.partition("(")[0] for edit in found.fix.edits] == [
+        "@torch.amp.custom_fwd",
+        "@torch.amp.custom_bwd",
+    ]
+    assert next(iter(remedies.candidates(case_of(program.with_text)))).strategy == "hand written backward"
+
+
 def test_left_cast(tmp_path):
     text = """
     net = nn.Linear(4, 4).half()

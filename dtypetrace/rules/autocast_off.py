@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .. import graph
-from ..records import FORWARD, NAMED, Change, Edit, Input, Op, Place, Recording, Refused
+from ..records import FORWARD, NAMED, Change, Edit, Input, Op, Place, Recording, Refused, Witness
 from ..records.text import ParsedFile
 from ..source import regions
 from ..source.expressions import assignments, last_part
@@ -57,6 +57,30 @@ def ran_in_forward(recording: Recording, refused: Refused) -> Op | None:
     forward = (f"{owner}.forward", stack[0].file)
     frames = ((op, graph.place_of(recording, op.place).stack) for op in recording.ops if op.autocast)
     return next((op for op, s in frames if any((f.function, f.file) == forward for f in s)), None)
+
+
+def with_own_forward(recording: Recording, refused: Refused) -> Refused:
+    """A call that was refused in the backward of a hand-written function, where the gradient that this was given is
+    born with the result of its forward: autograd gives it the dtype of that."""
+    if ran_in_forward(recording, refused) is None:
+        return refused
+    own = graph.place_of(recording, refused.place).stack[0]
+    forward = (f"{own.function.rpartition('.')[0]}.forward", own.file)
+
+    def runs(op: Op, function: tuple[str, str]) -> bool:
+        return any((f.function, f.file) == function for f in graph.place_of(recording, op.place).stack)
+
+    def given(w: Witness) -> bool:
+        above = graph.first_operands(recording.ops, w.producer) if w.holder is None else ()
+        outer = next((n for n in above if not runs(recording.ops[n], (own.function, own.file))), -1)
+        return outer >= 0 and recording.ops[outer].phase == "backward"
+
+    last = next((n for n, op in reversed(list(enumerate(recording.ops))) if runs(op, forward)), -1)
+    made = next((i for op in recording.ops[last + 1 :] for i in op.inputs if i.producer == last), None)
+    if made is None:
+        return refused
+    sides = (replace(w, event=made.event) if w.dtype == made.dtype and given(w) else w for w in refused.witnesses)
+    return replace(refused, witnesses=tuple(sides))
 
 
 @dataclass(frozen=True, slots=True)

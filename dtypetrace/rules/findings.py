@@ -21,7 +21,7 @@ from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
 from ..tables.english import quoted, subject
-from . import at_use, checks, consequences, culprits, titles
+from . import at_use, autocast_off, checks, consequences, culprits, titles
 from .case import Case
 from .principles import Verdict
 from .registry import OF_VALUES, RULES, Rule, known
@@ -200,6 +200,7 @@ def judged(recording: Recording, refused: Refused) -> Judged:
 
 
 def _judged(recording: Recording, refused: Refused) -> Judged:
+    refused = autocast_off.with_own_forward(recording, refused)
     verdict = culprits.verdict(recording, refused)
     chosen = culprits.culprit(refused, verdict.expected)
     measure = _measure(refused, chosen, verdict.expected)

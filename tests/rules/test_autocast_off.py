@@ -157,7 +157,7 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 y.sum().backward()
 """
     _, f = finding(tmp_path, text)
-    assert any("custom_fwd" in other and "custom_bwd" in other for other in f.fix.alternatives)
+    assert any("custom_fwd" in said and "custom_bwd" in said for said in (f.fix.why, *f.fix.alternatives))
     decorated = text.replace("    def forward(ctx", '    @torch.amp.custom_fwd(device_type="cpu")\n    def forward(ctx')
     decorated = decorated.replace(
         "    def backward(ctx", '    @torch.amp.custom_bwd(device_type="cpu")\n    def backward(ctx'

@@ -284,10 +284,11 @@ def origin(recording: Recording, event: int, expected: str | None = None, name: 
 
 
 def _kept(recording: Recording, root: Event) -> Unchanged | None:
-    """The last cast by which the program named the dtype that a parameter had by default: it decided to keep it."""
+    """The last cast of a module by which the program named the dtype that a parameter had by default: it decided to
+    keep it."""
     if root.how != "parameter" or root.explicit:
         return None
-    named = (u for u in reversed(recording.unchanged) if not u.reads and u.dtype == root.to)
+    named = (u for u in reversed(recording.unchanged) if u.of_module and not u.reads and u.dtype == root.to)
     return next((u for u in named if u.event >= 0 and recording.events[u.event] is root), None)
 
 

@@ -99,7 +99,7 @@ class Births:
         self.clock = clock
         self.origins = origins
         self.places = clock.places
-        self.unchanged: dict[tuple[int, int, int, int], tuple[str, torch.dtype, tuple[RawRead, ...]]] = {}
+        self.unchanged: dict[tuple[int, int, int, int], tuple[str, torch.dtype, tuple[RawRead, ...], bool]] = {}
         """Casts that changed nothing, by place, module, and the tensor's event and op."""
 
     def decide(self, outcome: Made) -> int:
@@ -377,7 +377,8 @@ class Births:
             place = self.clock.place(thread, frame)
             reads = self._reads(thread, out, other, frame, place)
             key = place, thread.module, mark.event, mark.op
-            self.unchanged.setdefault(key, (name, out.dtype, reads))
+            by_module = frame is not None and frame.f_code.co_filename.endswith("torch/nn/modules/module.py")
+            self.unchanged.setdefault(key, (name, out.dtype, reads, by_module))
 
     def _attribute(
         self,

@@ -164,8 +164,8 @@ def _declared(recorder: Session) -> Iterator[tuple[Root | None, Declared]]:
 
 
 def _unchanged(recorder: Session, module: Callable[[int], str]) -> Iterator[Unchanged]:
-    for (place, number, event, op), (name, dtype, reads) in recorder.births.unchanged.items():
-        yield Unchanged(name, dtype_name(dtype), place, module(number), event, op, _reads(reads))
+    for (place, number, event, op), (name, dtype, reads, whole) in recorder.births.unchanged.items():
+        yield Unchanged(name, dtype_name(dtype), place, module(number), event, op, _reads(reads), whole)
 
 
 def _reads(raw: Iterable[RawRead]) -> tuple[Read, ...]:

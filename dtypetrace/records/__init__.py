@@ -133,6 +133,8 @@ class Unchanged:
     """Index of the op that made the tensor, -1 where that was not seen."""
     reads: tuple[Read, ...] = ()
     """The reads of ``tensor.dtype`` that may have given the cast its dtype; none where the cast named it."""
+    of_module: bool = False
+    """Whether a whole module was cast."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -336,6 +336,14 @@ KEPT_WIDE = {
         """,
         'tower.to("cpu", torch.float32)',
     ),
+    "a copy of the weights is no decision": (
+        """
+        net = nn.Linear(8, 8)
+        masters = [p.detach().float() for p in net.parameters()]
+        net(torch.randn(2, 8).half())
+        """,
+        "net = nn.Linear(8, 8)",
+    ),
     "a projection by its own name": (
         """
         parts = {"project": nn.Linear(8, 8), "body": nn.Sequential(nn.Linear(8, 64), nn.Linear(64, 8))}

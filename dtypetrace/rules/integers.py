@@ -41,8 +41,8 @@ _FAR = 64
 
 
 def find(run: Run) -> list[Finding]:
-    """One finding for each code and place where the integers' dtype was decided, or where they wrapped. What is computed
-    from integers that wrapped is none of its own."""
+    """One finding for each code and place where the integers' dtype was decided, or where they wrapped. What is
+    computed from integers that wrapped is none of its own."""
     found: dict[tuple[object, ...], Finding] = {}
     spoilt = {v.op for v in run.recording.values if v.spoilt and run.ops[v.op].phase in FORWARD}
     for v in run.recording.values:

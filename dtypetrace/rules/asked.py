@@ -122,7 +122,6 @@ def _loaded_state(run: Run) -> Iterator[Finding]:
                 "register_load_state_dict_post_hook can undo that",
                 kind="plan",
             ),
-            count=sum(t.tensors for t in members),
             title=f"loading makes {first.optimizer}'s {names} {dtype}, saved as {source}",
             notes=(why,),
         )
@@ -185,7 +184,6 @@ def _narrower(run: Run, members: list[Transfer], trains: str) -> Finding:
         culprit=Operand(0, what, t.source, (), "", "state" if state else "parameter", origin),
         flow=(*born, ends),
         fix=advise(origin.place, f"write {trains}", f"a {t.source} copy can have a file of its own", kind="plan"),
-        count=sum(m.tensors for m in members),
         title=f"a checkpoint to go on from has {what} in {t.source}; the run has them in {trains}",
         notes=("a run that goes on from this checkpoint does not start with the numbers that this one had",),
     )

@@ -204,7 +204,8 @@ class Origins:
         if private.of_functorch(wrapper):
             inner = [private.functorch_inner(wrapper)]
         elif hasattr(wrapper, "__tensor_flatten__"):
-            inner = [getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]]
+            parts = (getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0])
+            inner = [part for part in parts if isinstance(part, torch.Tensor)]  # a DTensor names its mesh, too
         else:
             with private.DisableTorchFunction():  # a subclass would return another object, without the mark
                 inner = [wrapper._base] if wrapper._base is not None else []

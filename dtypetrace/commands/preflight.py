@@ -16,17 +16,18 @@ import torch
 from torch import nn
 
 from .. import tracing
-from ..capture import private
+from ..capture import declared, private
 from ..capture.calls import HALVES, dtype_name
-from ..capture.module_names import clean_name
+from ..capture.module_names import Root, clean_name
 from ..capture.recorder import Recorder
 from ..capture.settings import plan_of
 from ..capture.snapshot import snapshot
 from ..capture.updates import Updates
 from ..records import Recording, Trial, Update
 from ..results import results
-from ..rules import plans
+from ..rules import asked, plans
 from ..rules.mechanisms import Mechanism, mechanism
+from ..rules.run_facts import Run
 from ..source.facts import with_facts
 from ..view import SavedTrace
 
@@ -84,16 +85,20 @@ def preflight(
     if watching is not None:
         watching.plans.append(plan)  # the trace judges it too
     seen = snapshot(recorder)
+    held = Root(model, place, -1)
+    declared.take(recorder, held)
     own = Recording(
         places=seen.places,
         events=seen.events,
-        parameters=seen.parameters,
+        parameters=seen.parameters or tuple(p for _, p in held.held),
         meta=seen.meta,
         plans=(plan,),
+        declared=(*held.declared, *declared.launchers()),
         text=seen.text,
     )
     recording = with_facts(own)
-    return SavedTrace(results(recording, tuple(plans.find(recording))))
+    found = (*plans.find(recording), *asked.overridden(Run(recording)))
+    return SavedTrace(results(recording, found))
 
 
 def _rehearsal(optimizer: Any, names: dict[int, str]) -> tuple[Trial, ...]:

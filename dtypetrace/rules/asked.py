@@ -32,7 +32,7 @@ _NO_AUTOCAST = frozenset({"float32", "float64"})
 
 def find(run: Run) -> Iterator[Finding]:
     """The findings of this family."""
-    yield from _declared(run)
+    yield from overridden(run)
     yield from _checkpoints(run)
     yield from _switched_off(run)
     yield from _added_up(run)
@@ -46,7 +46,7 @@ def _given(origin: Origin, place: Place) -> Place:
 # ---------------------------------------------------------------- declarations
 
 
-def _declared(run: Run) -> Iterator[Finding]:
+def overridden(run: Run) -> Iterator[Finding]:
     """DT407: parameters that a class keeps in a dtype and that something cast to another one."""
     groups: dict[tuple[object, ...], list[tuple[Parameter, Declared, Origin]]] = defaultdict(list)
     for p in run.recording.parameters:

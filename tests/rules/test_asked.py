@@ -237,6 +237,28 @@ folder = tempfile.mkdtemp()
 accelerator.save_state(folder)
 accelerator.load_state(folder)
 """,
+    "transformers' Trainer, bf16": LLAMA + """
+import tempfile
+from transformers import Trainer, TrainingArguments
+data = [{"input_ids": torch.arange(8), "labels": torch.arange(8)} for _ in range(4)]
+arguments = TrainingArguments(tempfile.mkdtemp(), bf16=True, max_steps=2, per_device_train_batch_size=2, report_to=[],
+                              use_cpu=True, save_steps=2, disable_tqdm=True, logging_strategy="no")
+Trainer(model, arguments, train_dataset=data).train()
+""",
+    "Lightning, bf16-mixed": """
+import lightning.pytorch as lightning
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 1))
+    def training_step(self, batch, number):
+        return F.mse_loss(self.net(batch[0]).float(), batch[0].mean(1, keepdim=True))
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(8, 8)), batch_size=4)
+lightning.Trainer(accelerator="cpu", precision="bf16-mixed", max_steps=2, logger=False, enable_checkpointing=False,
+                  enable_progress_bar=False, enable_model_summary=False).fit(Module(), data)
+""",
     "FSDP2: computes in bfloat16, reduces in float32": LLAMA + """
 import torch.distributed as dist
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard

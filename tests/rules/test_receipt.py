@@ -186,3 +186,45 @@ for _ in range(3):
     kept = where.startswith("in the")
     assert rows(trace, "master weights") == [(where if kept else "no wide copy", "float32" if kept else "none", "")]
     assert ("weights: bfloat16, no master copy" in repr(trace)) != kept
+
+
+def test_preflight_is_the_receipt_before_the_first_step():
+    class Model(nn.Sequential):
+        _keep_in_fp32_modules = ["1"]
+
+    model = Model(nn.Linear(8, 8), nn.LayerNorm(8))
+    healthy = dtypetrace.preflight(model, optimizer=torch.optim.AdamW(model.parameters()))
+    assert rows(healthy, "parameters") == [("0", "float32", ""), ("1", "float32", "float32")]
+    assert not healthy.findings and not any(r.differs for r in healthy.receipt().rows)
+    cast = dtypetrace.preflight(model.half())
+    assert [f.code for f in cast.findings] == ["DT407"]
+    assert [r.asked for r in cast.receipt().rows if r.differs] == ["float32"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_fsdp_sharded_before_the_trace_is_watched_to_its_end(tmp_path):
+    """A DTensor names its mesh among its parts; what is no tensor has no origin."""
+    text = """
+import dtypetrace
+import torch.distributed as dist
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+mesh = dist.init_device_mesh("cpu", (1,))
+model = nn.Linear(8, 8)
+fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+optimizer = torch.optim.AdamW(model.parameters())
+with dtypetrace.trace(model) as t:
+    for _ in range(2):
+        model(torch.randn(4, 8)).float().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+    scope = {"torch": torch, "nn": nn}
+    exec(compile(text, "fsdp.py", "exec"), scope)
+    trace = scope["t"]
+    assert not [reason for reason in trace.recording.not_seen if "internal error" in reason]
+    assert [r[:2] for r in rows(trace, "optimizer state")] == [
+        (f"AdamW {n}", "float32") for n in ("step", "exp_avg", "exp_avg_sq")
+    ]
+    assert rows(trace, "compute")[0] == ("matmuls", "bfloat16", "bfloat16")

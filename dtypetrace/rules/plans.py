@@ -57,11 +57,8 @@ def find(recording: Recording) -> Iterator[Finding]:
     found: set[str] = set()
     trains = any(op.phase in ("backward", "optimizer") for op in recording.ops)
     plans = (plan for plan in recording.plans if trains or plan.asked)
-    judged = [*_from_ops(recording), *(f for plan in plans for f in judge(recording, plan))]
-    recast = any(f.code == "DT401" for f in judged)
-    for finding in judged:
-        # autocast in the weights' dtype, the remedy of DT401, leaves nothing to scale
-        if finding.code not in found and not (recast and finding.code == "DT404" and not finding.predicted):
+    for finding in (*_from_ops(recording), *(f for plan in plans for f in judge(recording, plan))):
+        if finding.code not in found:
             found.add(finding.code)
             yield replace(finding, title=titles.specific(finding))  # preflight shows them as they are
 
@@ -333,8 +330,8 @@ def _scaled_without_float16(recording: Recording) -> Iterator[Finding]:
 
 
 def _unscaled_backward(recording: Recording) -> Iterator[Finding]:
-    """DT404: gradients passed through float16 and nothing scaled the loss, in a run that makes steps. What was seen to
-    become zero is a finding of its own. A loss that ends in a product with a number may be scaled by hand."""
+    """DT404: gradients passed through float16 and nothing scaled the loss. What was seen to become zero is a finding of
+    its own; without that, it is worth a note. A loss that ends in a product with a number may be scaled by hand."""
     backward = [op for op in recording.ops if op.phase == "backward" and op.of >= 0]
     through = [op for op in backward if "float16" in op.outputs and recording.ops[op.of].autocast.endswith(":float16")]
     if not through or not int(recording.meta.get("steps", 0)) or graph.has_scaler(recording):
@@ -345,7 +342,7 @@ def _unscaled_backward(recording: Recording) -> Iterator[Finding]:
         return
     first = min(through, key=lambda op: op.of)
     chosen = _updated(recording) or (Parameter("a weight", "float32", 1),)
-    case = _Case("DT404", "warning", chosen, title="autocast computes in float16 without a loss scaler", at_birth=False)
+    case = _Case("DT404", "note", chosen, title="autocast computes in float16 without a loss scaler", at_birth=False)
     seen = "few or none did in the measured steps" if measured else "values were not measured"
     said = f"the gradients of {_many(chosen)} pass through float16: below 3e-08 they become zero; {seen}"
     yield _finding(recording, Plan(recording.ops[first.of].place, ""), case, said, _SCALE_LOSS)

@@ -48,6 +48,8 @@ _MAKES = {
     "torch.compile": "new compiled code",
 }
 """By torch's name of a use, which it logs."""
+_EACH = ("a new optimizer", "a new loader")
+"""What is new several times at one line."""
 
 
 class Counter:
@@ -148,8 +150,10 @@ class Lookout(Counter):
         if recorder.broken or get_ident() != recorder.thread or private.current_graph_task_id() != -1:
             return False
         try:
-            new = self._novelty.happens(what, frame)
-            if new and self._asleep and self._may_wake():
+            new = self._novelty.happens(what, frame, each=what in _EACH)
+            if new and self._asleep and self._inside is not None:
+                self._novelty.soon(what)  # half a call would be watched
+            elif new and self._asleep and self._may_wake():
                 self._windows.wake(what)
                 return not self._asleep
             if self._asleep and self._inside is None:

@@ -7,8 +7,10 @@ kept is bounded, so a program of which each step is new is not watched for ever.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -43,6 +45,9 @@ _MOST_SAID = 12
 """Ranges of watched steps that a report names."""
 _PLAIN = (type(None), bool, torch.dtype)
 
+_FOLDERS = private.TORCH_FOLDER, str(Path(__file__).parents[1]) + os.sep
+_machinery: dict[str, bool] = {}
+"""By file: whether it is torch's or ours."""
 Look = Callable[[], tuple[int, ...]]
 """Counts what was recorded so far."""
 
@@ -78,6 +83,8 @@ class Novelty:
         self._quiet = 0
         self._settled = False
         """Whether the first steps are over."""
+        self._soon = ""
+        """Why the next step is watched, if that is known."""
         self._new_at = 0
         """The last step that showed something new after the first ones."""
         self._calls = self._training_calls = self._quiet_calls = 0
@@ -92,8 +99,9 @@ class Novelty:
     def wanted(self, number: int, awake: bool) -> bool:
         """Whether step ``number``, which begins now, is to be watched. ``awake``: whether the one before it was."""
         self._count(number)
+        soon, self._soon = self._soon, ""
         if not awake:
-            return self._due(number) and self._begins(number, "")
+            return (bool(soon) or self._due(number)) and self._begins(number, soon)
         span, showed = self.spans[-1], self._shows_new()
         span.last = number - 1
         self._quiet = 0 if showed else self._quiet + 1
@@ -131,6 +139,10 @@ class Novelty:
         self._seen, self._quiet = self.look(), 0
         self.spans.append(Span(number, why))
         return True
+
+    def soon(self, why: str) -> None:
+        """Something new happened where watching cannot begin: the next step is watched."""
+        self._soon = why
 
     def woken(self, number: int, why: str) -> None:
         """Watching begins in step ``number``, before something new."""
@@ -187,9 +199,11 @@ class Novelty:
         stopped = grad and self._training_calls == 2 * self._usual_training + _SPARE
         return "no optimizer step" if stopped else ""
 
-    def happens(self, what: str, frame: FrameType | None) -> bool:
-        """Something that changes models or dtypes is about to happen; returns whether it is new at these lines."""
-        return self._is_new(_stack(frame), what, [])
+    def happens(self, what: str, frame: FrameType | None, *, each: bool = False) -> bool:
+        """Something that changes models or dtypes is about to happen; returns whether it is new at these lines. each:
+        the first few times at one line are new, too."""
+        place = _stack(frame)
+        return self._is_new(place, (what, len(self._known.get(place, ())) if each else 0), [])
 
     def _is_new(self, place: int, seen: Any, shapes: list[Any]) -> bool:
         here = self._known.get(place)
@@ -249,11 +263,15 @@ def _of(part: nn.Module) -> tuple[Any, ...]:
 
 
 def _stack(frame: FrameType | None) -> int:
-    """A number for the lines that lead to a frame of torch's; its own line is left out."""
+    """A number for the program's lines that lead to a frame: those of torch and ours differ in watched steps."""
     lines: list[int] = []
-    frame = frame.f_back if frame is not None else None
     while frame is not None and len(lines) < 2 * _DEEPEST:
-        lines += id(frame.f_code), frame.f_lasti
+        code = frame.f_code
+        machinery = _machinery.get(code.co_filename)
+        if machinery is None:
+            machinery = _machinery[code.co_filename] = code.co_filename.startswith(_FOLDERS)
+        if not machinery:
+            lines += id(code), frame.f_lasti
         frame = frame.f_back
     return hash(tuple(lines))
 

@@ -84,7 +84,7 @@ class RunCommand:
             type=arguments.every(),
             metavar="N",
             help="watch the first 3 steps (--first changes the 3), then one step in N; others are only counted. 1: "
-            "each step. new: while steps show something new, then rarely, and from before a call that is new",
+            "each step. new (default): while steps show something new, then rarely, and from before a call that is new",
         )
         add(
             "--first",

@@ -142,6 +142,8 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
         return [*steps, f"After the change, check again: dtypetrace run --dry-run {program}"]
     if any(refused.healed for refused in recording.refused):
         steps.append("The casts were inserted in this run only; no file was changed")
+    if any(refused.unwatched for refused in recording.refused):
+        steps.append(f"The step that failed was not watched; to watch each: dtypetrace run --every 1 {program}")
     if any(refused.left for refused in recording.refused):
         meant = "shows the errors after this one, too; changes no file"
         steps.append(f"More may follow: dtypetrace run --autofix {program}  # {meant}")

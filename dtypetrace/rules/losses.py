@@ -373,12 +373,15 @@ class Losses:
 
     def asks_for_rounding(self, number: int) -> bool:
         """Whether an op subtracts a tensor from its own cast, or the other way round: the program asks how much was
-        rounded."""
+        rounded. A ratio, the exponential of such a difference, is no question."""
         op = self.run.ops[number]
         if not tagged(op, "difference") or len(op.inputs) != 2:
             return False
         one, other = (list(self._moved(i.producer)) for i in op.inputs)
-        return one[-1:] == other[-1:] and any(is_cast(self.run.ops[n]) for n in one[:-1] + other[:-1])
+        if one[-1:] != other[-1:] or not any(is_cast(self.run.ops[n]) for n in one[:-1] + other[:-1]):
+            return False
+        below = self.run.below([number], lambda n: True, _FOLLOWED_BACK)
+        return not any(tagged(self.run.ops[n], "exponential") for n, _ in below)
 
     def _moved(self, number: int) -> Iterator[int]:
         """An op and those above it whose numbers it only moves or casts, the one that made them last."""

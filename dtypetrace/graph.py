@@ -86,6 +86,9 @@ def lineage(recording: Recording, event: int, expected: str | None = None) -> Li
         if current.how == "attribute":  # this read is not the cause
             event = current.parents[0] if current.parents else -1
             continue
+        if current.how == "load" and (written := _written_before(recording, event)) >= 0:
+            event = written
+            continue
         events.append(current)
         hows.append(_how(current))
         reads.append(None)
@@ -104,6 +107,20 @@ def lineage(recording: Recording, event: int, expected: str | None = None) -> Li
         if not n or f[1] != "attribute" or (f[0].place, f[0].op) != (found[n - 1][0].place, found[n - 1][0].op)
     ]
     return Lineage(*zip(*found))
+
+
+def _written_before(recording: Recording, event: int) -> int:
+    """The event that decided the dtype of what a load took from a file which this run had written; -1 where the run
+    wrote no such tensors."""
+    loaded = recording.events[event]
+    read = (t for t in recording.transfers if t.kind == "read" and t.place == loaded.place and t.source == loaded.to)
+    for t in read:
+        same = (t.group, t.source, t.tensors, t.size, t.names)
+        for w in recording.transfers:
+            wrote = w.kind == "written" and (w.group, w.source, w.tensors, w.size, w.names) == same
+            if wrote and 0 <= w.event < event and recording.events[w.event].how == "cast":
+                return w.event
+    return -1
 
 
 _BY_ENGINE = "_to_copy"

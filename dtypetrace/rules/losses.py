@@ -60,7 +60,8 @@ class Cause:
 
     op: int
     how: str
-    """``flushed``, ``infinite``, ``rounded``, ``stopped`` or ``miscounted`` (its own doing), or ``amplified``."""
+    """``flushed``, ``infinite``, ``rounded``, ``stopped``, ``miscounted`` or ``merged`` (its own doing), or
+    ``amplified``."""
     rounded: int = -1
     """For an amplified error: the op whose ordinary rounding it was, -1 where unknown."""
 
@@ -364,12 +365,22 @@ class Losses:
         size = p.size if tagged(op, "sum") else p.size**0.5  # a loss squares
         if size < self._zero_beside(number) * largest or self.asks_for_rounding(number) or not self._trains(number):
             return False
-        begun = next(iter(self._apart(number)), self._rounded(number))
-        above = self.run.ops[begun] if begun >= 0 else None
-        if above is None or above.outputs[:1] not in (("bfloat16",), ("float16",)):
-            return False
-        stored = is_cast(above) and above.op in NAMED_CASTS and self.run.computed(above.inputs[0])
-        return stored or tagged(above, "log_softmax", "pole")
+        return self.stored_before(number) >= 0
+
+    def stored_before(self, difference: int) -> int:
+        """The op that rounded most of what a difference subtracts after it had been computed, to 16 bits: a cast of the
+        program's or a logarithm, perhaps added up since; -1 where it is none of these."""
+        begun = next(iter(self._apart(difference)), self._rounded(difference))
+        for number in graph.first_operands(self.run.ops, begun):
+            op = self.run.ops[number]
+            if op.outputs[:1] not in (("bfloat16",), ("float16",)):
+                return -1
+            cast = is_cast(op) and op.op in NAMED_CASTS and self.run.computed(op.inputs[0])
+            if cast or tagged(op, "log_softmax", "pole"):
+                return number
+            if not (self.run.moves(number) or tagged(op, "total", "product", "picks")):
+                return -1
+        return -1
 
     def asks_for_rounding(self, number: int) -> bool:
         """Whether an op subtracts a tensor from its own cast, or the other way round: the program asks how much was
@@ -456,6 +467,23 @@ class Losses:
             and self.run.ops[number].phase in FORWARD
             and self._whole(number)
         ]
+
+    @cached_property
+    def searched_sums(self) -> list[int]:
+        """Forward ops in 16 bits whose running sums are searched for places, where many of the sums are equal to the
+        next one: what stands there is never found, as the rare tokens of a cumulative distribution."""
+        return [
+            number
+            for number, p in self.of.items()
+            if p.merged >= _OTHERS
+            and tagged(self.run.ops[number], "running")
+            and self.run.ops[number].outputs[:1] in (("bfloat16",), ("float16",))
+            and self.run.ops[number].phase in FORWARD
+            and any(tagged(self.run.ops[n], "searches") for n, _ in self.run.below([number], self._scales))
+        ]
+
+    def _scales(self, number: int) -> bool:
+        return self.run.moves(number) or tagged(self.run.ops[number], "scale")
 
     def _whole(self, number: int) -> bool:
         """Whether an op's first operand holds whole numbers: it was rounded to them, or cast from integers."""

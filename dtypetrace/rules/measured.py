@@ -117,7 +117,9 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
     for number in losses.choices(least):
         found.setdefault(losses.led_to(number), number)
     for number in losses.mere_rounding:
-        found.setdefault(losses.began(number), number)
+        found.setdefault(Cause(number, "amplified", losses.stored_before(number)), number)
+    for number in losses.searched_sums:
+        found.setdefault(Cause(number, "merged"), number)
     for number in losses.gone_at_poles:
         found.setdefault(Cause(number, "flushed"), number)
     for number in losses.inexact_counts:
@@ -166,6 +168,8 @@ def _said_of_result(losses: Losses, number: int, cause: Cause) -> str:
     if p.others:
         chosen = f"of what {quoted(op.op)}{where} chooses" if p.apart else f"of the indices from {quoted(op.op)}{where}"
         return f"in higher precision {p.others:.0%} {chosen} would be others"
+    if cause.how == "merged":
+        return f"{p.merged:.0%} of the places for which these sums are searched cannot be found"
     if cause.how == "miscounted":
         return f"places and limits that {result} counts are off by whole steps"
     if p.spoiled:
@@ -332,6 +336,8 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
         return f"{p.flushed:.0%} of the numbers ({p.size:.1g} on average) become zero{end}"
     if cause.how == "miscounted" and facts:
         return f"{quoted(op)} counts beyond {2**facts.digits:,}, where {made} does not hold every whole number"
+    if cause.how == "merged":
+        return f"{p.merged:.0%} of the sums of {quoted(op)} are equal to the next one"
     if cause.how == "stopped":
         error = _share(p.introduced)
         return f"{quoted(op)} adds so many numbers to one place that later ones are lost: the error is {error}"

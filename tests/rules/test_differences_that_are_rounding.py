@@ -67,6 +67,13 @@ ROUNDING = {
         ),
         ".to(torch.bfloat16)",
     ),
+    "sums of log-probabilities": (
+        policy(
+            "torch.log_softmax(logits.bfloat16(), -1)",
+            "m = (new.sum(-1) - old.sum(-1)) * 0.1; loss = -F.logsigmoid(m[:4] - m[4:]).mean()",
+        ),
+        "logits.bfloat16()",
+    ),
     "features of a teacher": (regression("loss = F.mse_loss(y, kept.float())"), "wide.bfloat16()"),
     "values before an update": (regression("loss = (y - kept).clamp(-1, 1).square().mean()"), "wide.bfloat16()"),
     "a smooth loss": (regression("loss = F.smooth_l1_loss(y, kept.to(y.dtype))"), "wide.bfloat16()"),
@@ -127,3 +134,20 @@ def test_a_sum_of_many_terms(tmp_path, adds, rounds, lost):
     """
     found = [f for f in serious(watched(tmp_path, text)) if f.code in ("DT307", "DT203")]
     assert bool(found) == lost
+
+
+SEARCHED = {
+    "tokens": "cdf = weights.softmax(-1).cumsum(-1)\nplace = torch.searchsorted(cdf.float(), torch.rand(4, 1))",
+    "particles": "cdf = (weights[0].exp() / weights[0].exp().sum()).cumsum(0)\nplace = torch.bucketize(torch.rand(64).to(cdf.dtype), cdf)",
+    "bins": "cdf = weights[0].abs().cumsum(0) / weights[0].abs().sum()\nplace = torch.searchsorted(cdf, torch.rand(9).to(cdf.dtype))",
+}
+
+
+@pytest.mark.parametrize("text", SEARCHED.values(), ids=SEARCHED)
+@pytest.mark.parametrize(
+    ("entries", "dtype", "lost"), [(900, "bfloat16", True), (900, "float32", False), (8, "bfloat16", False)]
+)
+def test_running_sums_that_are_searched(tmp_path, text, entries, dtype, lost):
+    program = watched(tmp_path, f"weights = (torch.randn(4, {entries}) * 0.1).to(torch.{dtype})\n{text}\nprint(place)")
+    found = [program.at(f.culprit.origin.place) for f in serious(program)]
+    assert [".to(torch.bfloat16)" in line for line in found] == [True] * lost

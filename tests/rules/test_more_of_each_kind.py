@@ -449,8 +449,47 @@ LEFT_CAST = {
     ),
 }
 
+WRITTEN_BEFORE = {
+    "weights that were halved for the file": (
+        SAVED
+        + """
+net = nn.Linear(4, 4)
+small = {k: v.half() for k, v in net.state_dict().items()}
+read = torch.load(saved(small))
+net(torch.randn(2, 4) @ read["weight"])
+""",
+        "v.half() for k, v",
+    ),
+    "latents of a cache": (
+        SAVED
+        + """
+net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 64))
+latents = [torch.randn(4).to(torch.bfloat16) for _ in range(3)]
+cache = torch.load(saved({"latents": latents}))
+net(torch.stack(cache["latents"]))
+""",
+        ".to(torch.bfloat16)",
+    ),
+    "moments": (
+        SAVED
+        + """
+net = nn.Linear(4, 4)
+optimizer = torch.optim.Adam(net.parameters(), foreach=False)
+net(torch.ones(1, 4)).sum().backward()
+optimizer.step()
+kept = {i: {k: v if k == "step" else v.double() for k, v in s.items()} for i, s in enumerate(optimizer.state.values())}
+read = torch.load(saved(kept))
+for i, p in enumerate(net.parameters()):
+    optimizer.state[p] = read[i]
+optimizer.step()
+""",
+        "v.double()",
+    ),
+}
+
 KINDS = (
-    LEFT_CAST
+    WRITTEN_BEFORE
+    | LEFT_CAST
     | ASSIGNED
     | TRAINED_BESIDE_FROZEN
     | KEPT_WIDE

@@ -86,7 +86,7 @@ def lineage(recording: Recording, event: int, expected: str | None = None) -> Li
         if current.how == "attribute":  # this read is not the cause
             event = current.parents[0] if current.parents else -1
             continue
-        if current.how == "load" and (written := _written_before(recording, event)) >= 0:
+        if current.how == "load" and (written := written_before(recording, event)) >= 0:
             event = written
             continue
         events.append(current)
@@ -109,7 +109,7 @@ def lineage(recording: Recording, event: int, expected: str | None = None) -> Li
     return Lineage(*zip(*found))
 
 
-def _written_before(recording: Recording, event: int) -> int:
+def written_before(recording: Recording, event: int) -> int:
     """The event that decided the dtype of what a load took from a file which this run had written; -1 where the run
     wrote no such tensors."""
     loaded = recording.events[event]

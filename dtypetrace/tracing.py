@@ -7,7 +7,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,12 +28,14 @@ from .capture.stacks import UserCode
 from .capture.windows import Windows
 from .hooks import Watch
 from .program import unlink_frames
-from .records import PRECISIONS, Recording, Results
+from .records import PRECISIONS, Recording, Rehearsed, Results
 
 # here and not where they are used: a profiler around the trace keeps the names of code that an import frees
 from .reference.follow import STEPS, Reference
 from .reference.spot_checks import SpotChecks
+from .reference.tape import Tape
 from .reference.training import TrainingReference
+from .reference.trials import tried
 from .source.facts import with_facts
 from .view import View
 
@@ -120,6 +122,8 @@ class Trace(View):
         self._recording: Recording | None = None
         self._ending: Callable[[], Recording] | None = None
         """Makes the recording of a closed trace when it is first asked for."""
+        self._tapes: list[Tape] = []
+        self._rehearsed: tuple[Rehearsed, ...] = ()
         self._results: Results | None = None
         self._thread: int | None = None
         self.guard: weakref.ref[Any] | None = None
@@ -206,6 +210,8 @@ class Trace(View):
         try:
             for note in self.dry_run.notes(recorder.user) if self.dry_run is not None else ():
                 self.not_seen(note)
+            self._tapes = [f.tape for f in (recorder.followed, recorder.checks) if f is not None and f.tape.calls]
+            self._rehearsed = recorder.updates.rehearsed()
             self._ending = ending(recorder)  # while the tensors are still known
         except Exception:
             recorder.fail("the end of the trace")
@@ -311,11 +317,11 @@ class Trace(View):
         """The recording of a closed trace, None while it is open."""
         if self._recording is None and self._ending is not None:
             try:
-                self._recording = self._ending()
+                self._recording = _with_trials(self._ending(), self._tapes, self._rehearsed)
             except Exception:
                 self._watch.recorder.fail("the end of the trace")
                 self._recording = Recording(not_seen=tuple(self._watch.recorder.not_seen))
-            self._ending = None
+            self._ending, self._tapes = None, []
         return self._recording
 
     @property
@@ -455,3 +461,26 @@ def _caller() -> FrameType | None:
     while frame is not None and frame.f_code.co_filename.startswith(own):
         frame = frame.f_back
     return frame
+
+
+# ---------------------------------------------------------------- what is tried when a run has ended
+
+_LEAST = 2.0**-6
+"""The least error of a result for which something is tried."""
+
+
+def _with_trials(recording: Recording, tapes: Sequence[Tape], steps: tuple[Rehearsed, ...]) -> Recording:
+    """A recording of a run that has ended, with what was tried for its damaged results."""
+    if steps:
+        recording = replace(recording, rehearsed=steps)
+    damaged = any(
+        p.spoiled or p.others or p.total >= _LEAST or p.merged or p.changed >= 0
+        for p in (*recording.precisions, *recording.spot_checks)
+    )
+    if not tapes or not damaged:
+        return recording
+    from .rules.measured import to_try  # rules are not loaded where nothing is wrong
+
+    asked = to_try(recording)
+    found = tuple(trial for tape in tapes for trial in tried(tape, asked))
+    return replace(recording, trials=found) if found else recording

@@ -37,6 +37,11 @@ class Reference(Protocol):
 
     whole: bool
     """Whether it follows everything; False for spot checks (``reference.spot_checks``)."""
+
+    @property
+    def tape(self) -> Any:
+        """The calls that were followed (``reference.tape``); it outlives what followed them."""
+
     on: bool
     """Whether it has not ended."""
 

@@ -7,17 +7,18 @@ what happened, not from the optimizer's name. The sums are read once, at the end
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
-from ..records import State, StateTensors, Update
+from ..records import Rehearsed, State, StateTensors, Update
 from ..tables.dtypes import DTYPES
 from . import private
-from .calls import dtype_name, readable, shape_of
+from .calls import HALVES, dtype_name, readable, shape_of
 from .marks import Ref
+from .rehearsal import Kept, rehearsed
 
 Tensor = torch.Tensor
 _SAMPLE = 1024
@@ -33,6 +34,11 @@ _FACTS_ONLY = 3
 _MOST_CHANGES = 64
 """Steps that may begin with new parameters: a program that makes them anew in each step has no end of them."""
 _TOO_MANY = f"an optimizer's new parameters, after {_MOST_CHANGES} steps that each began with new ones"
+_REHEARSED = 4
+"""The step after which lost steps are taken again in float32; at the end of a run that takes fewer."""
+_MOVED, _STATE_LOST = 0.5, 0.05
+"""A weight of which a smaller share moves, or of whose state a larger share is zero where the gradient is not, may not
+learn (``rules.mechanisms``)."""
 SMALLEST_NORMAL_HALF = DTYPES["float16"].smallest_normal
 _OFF = 0.1
 """How far a change may be from that of weight decay alone, relative to it, and still count as decay."""
@@ -122,6 +128,14 @@ class Updates:
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
             return tuple(update for watched in self._optimizers for update in watched.read())
 
+    def rehearsed(self) -> tuple[Rehearsed, ...]:
+        """What float32 steps do to 16-bit weights that do not learn: for each optimizer and dtype, one weight."""
+        for watched in self._optimizers:
+            optimizer = watched.ref()
+            if optimizer is not None and watched.steps < _REHEARSED:
+                watched.rehearse(optimizer)
+        return tuple(one for watched in self._optimizers for one in watched.rehearsed)
+
     def state(self) -> tuple[StateTensors, ...]:
         """What the optimizers keep for their parameters, as it was when it was last looked at."""
         return tuple(one for watched in self._optimizers for one in watched.held)
@@ -147,6 +161,7 @@ class _Optimizer:
         self.entries: dict[str, State] = {}
         """What the state of the first parameter that has one consists of, by name."""
         self.held: tuple[StateTensors, ...] = ()
+        self.rehearsed: tuple[Rehearsed, ...] = ()
 
     def rest(self) -> None:
         self.measuring = False
@@ -248,6 +263,13 @@ class _Optimizer:
             self._look_at_dtypes(optimizer)
         for samples in self.samples:
             samples.ends(optimizer, state)
+        if self.steps == _REHEARSED:  # the optimizer may be gone when the run has ended
+            self.rehearse(optimizer)
+
+    def rehearse(self, optimizer: Any) -> None:
+        """Takes the steps again with copies of a few numbers, where 16-bit weights do not learn."""
+        kept = [one for samples in self.samples for one in samples.kept(optimizer)]
+        self.rehearsed = rehearsed(kept) if kept else ()
 
     def _look_at_dtypes(self, optimizer: Any) -> None:
         """Counts the tensors and numbers of the state by name and dtype."""
@@ -314,6 +336,12 @@ _NOTHING: dict[str, Any] = {
 }
 
 
+def _group_of(optimizer: Any, parameter: Tensor | None) -> dict[str, Any]:
+    """The parameter group that holds a parameter; the first one where it is gone."""
+    groups: list[dict[str, Any]] = optimizer.param_groups
+    return next((g for g in groups if any(p is parameter for p in g["params"])), groups[0])
+
+
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
     """The entries of a parameter group that decide how its parameters move."""
     decay = group.get("weight_decay")
@@ -347,6 +375,27 @@ class _Samples:
         self.before: Tensor | None = None
         self.gradients: _Gradients | None = None
         self.states: dict[tuple[str, torch.dtype], Tensor] = {}
+        self.last: tuple[Tensor, Tensor] | None = None
+        """Of 16-bit parameters: the numbers before the last step in which they were finite and had a gradient, and that
+        gradient."""
+
+    def kept(self, optimizer: Any) -> Iterator[Kept]:
+        """Of the first 16-bit parameter that had a gradient and did not learn: ``last``. Waits for the device."""
+        if self.last is None:
+            return
+        reached = self.reached.sum(1)
+        lost = ((self.moved & self.reached).sum(1) < _MOVED * reached) | self.broken.any(1)
+        for seen in self.states.values():
+            lost |= seen[0] > _STATE_LOST
+        for row in torch.nonzero(lost & (reached > 0)).flatten().tolist()[:1]:
+            before, gradient = (part[row, : self.sizes[row]] for part in self.last)
+            tracked = self.tracked[row]
+            yield Kept(optimizer, tracked.name, _group_of(optimizer, tracked.ref()), before, gradient)
+
+    def _keep(self, before: Tensor, gradients: Tensor, hit: Tensor) -> None:
+        usable = (hit.any(1) & torch.isfinite(before).all(1))[:, None]
+        old = self.last or (torch.zeros_like(before), torch.zeros_like(gradients))
+        self.last = torch.where(usable, before, old[0]), torch.where(usable, gradients, old[1])
 
     def _values(self) -> Tensor | None:
         """The samples as they are now, None where a parameter was freed or has a new shape."""
@@ -415,6 +464,8 @@ class _Samples:
         usable = there & live & finite & ~zero
         hit = (samples != 0) & usable[:, None]
         self.reached |= hit
+        if self.dtype in HALVES:
+            self._keep(before, samples, hit)
         changed = after != before
         self.moved |= changed & usable[:, None]
         self.own |= changed & usable[:, None] & ~self._decayed(before, after)

@@ -5,9 +5,7 @@ numbers of each kind of parameter, with gradients of three sizes, and examines t
 
 from __future__ import annotations
 
-import copy
 import sys
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -20,6 +18,7 @@ from ..capture import declared, private
 from ..capture.calls import HALVES, dtype_name
 from ..capture.module_names import Root, clean_name
 from ..capture.recorder import Recorder
+from ..capture.rehearsal import STEPS, Rehearsal
 from ..capture.settings import plan_of
 from ..capture.snapshot import snapshot
 from ..capture.updates import Updates
@@ -37,8 +36,6 @@ _GRADIENTS = (1e-3, 1e-1)
 """Sizes of the gradients tried, a small and a usual one; the step must fail with both."""
 _LARGE = 10.0
 """A gradient size that shows whether steps grow with the gradient."""
-_STEPS = 4
-"""Steps for each size: enough for an optimizer's running averages to begin to settle."""
 
 
 def preflight(
@@ -134,28 +131,16 @@ def _try(optimizer: Any, group: dict[str, Any], parameter: torch.Tensor, gradien
     """Steps a copy of the optimizer over a copy of a few numbers; None where such a copy cannot be made."""
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         values = parameter.detach().reshape(-1)[:_NUMBERS]
-        twin = nn.Parameter(values.repeat(-(-_NUMBERS // len(values)))[:_NUMBERS].clone().view(8, 8))
+        values = values.repeat(-(-_NUMBERS // len(values)))[:_NUMBERS].clone().view(8, 8)
         updates = Updates(numerics=True)
         generator = torch.Generator(device="cpu").manual_seed(0)
         try:
-            rehearsal = copy.copy(optimizer)
-            rehearsal.state = defaultdict(dict)
-            rehearsal.param_groups = [
-                {
-                    **{
-                        k: v.clone() if isinstance(v, torch.Tensor) else copy.copy(v)
-                        for k, v in group.items()
-                        if k != "params"
-                    },
-                    "params": [twin],
-                }
-            ]
-            step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)  # without any hooks
-            for _ in range(_STEPS):
-                twin.grad = (torch.randn(8, 8, generator=generator) * gradient).to(twin.device, twin.dtype)
-                updates.begins(rehearsal, -1)
-                step(rehearsal)
-                updates.ends(rehearsal)
+            rehearsal = Rehearsal(optimizer, group, values)
+            for _ in range(STEPS):
+                gradients = torch.randn(8, 8, generator=generator) * gradient
+                updates.begins(rehearsal.optimizer, -1)
+                rehearsal.step(gradients)
+                updates.ends(rehearsal.optimizer)
         except Exception:  # the optimizer's own code may fail on such a copy
             return None
         (update,) = updates.read()

@@ -35,11 +35,14 @@ from .findings import Origin as Origin
 from .findings import Raised as Raised
 from .findings import Reach as Reach
 from .findings import Sources as Sources
+from .findings import Tried as Tried
 from .measurements import Compared as Compared
+from .measurements import LeftOut as LeftOut
 from .measurements import Optimizer as Optimizer
 from .measurements import Parameter as Parameter
 from .measurements import Plan as Plan
 from .measurements import Precision as Precision
+from .measurements import Rehearsed as Rehearsed
 from .measurements import Shared as Shared
 from .measurements import State as State
 from .measurements import Trial as Trial
@@ -292,6 +295,10 @@ class Recording:
     """Casts that changed nothing."""
     spot_checks: tuple[Precision, ...] = ()
     """The error of small ops in the first steps, where only those were also run in higher precision."""
+    trials: tuple[LeftOut, ...] = ()
+    """What became of damaged results without the rounding of the ops that may have caused it."""
+    rehearsed: tuple[Rehearsed, ...] = ()
+    """What steps in float32 do to weights that do not learn."""
     sources: Sources = field(default_factory=Sources)
     """The lines that views show; empty until the trace is judged."""
     module_calls: tuple[int, ...] = ()

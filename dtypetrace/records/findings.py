@@ -219,6 +219,36 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """What becomes of a damaged result without the rounding that a finding blames: the calls that led to it were made
+    again, with the program's own rounding everywhere else."""
+
+    what: str
+    """The op of the damaged result."""
+    place: Place
+    before: float
+    after: float
+    unit: str = "error"
+    """``error``: root mean square relative to the result in higher precision; ``change``: the same of what a call
+    changes in place; ``step``: of what an optimizer's step changes; ``choices``: share of what is chosen that would be
+    others; ``merged``: share of neighbours that are equal and should not be; ``still``: share of the numbers that
+    should change and do not."""
+    roundings: int = 1
+    """How many roundings were left out together."""
+    missing: str = ""
+    """Why nothing was tried; the figures mean nothing then."""
+
+    @property
+    def cures(self) -> bool:
+        """Whether the damage is gone: at most a quarter of the error is left."""
+        return not self.missing and self.after <= GONE * self.before
+
+
+GONE = 0.25
+"""The share of an error that may be left where its cause is gone: the program's other roundings stay."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One problem with one cause, grouped over repeats."""
 
@@ -243,6 +273,8 @@ class Finding:
     reach: Reach | None = None
     principle: str = ""
     """The rule that decided which of the dtypes is wrong (``rules.principles``); empty where nothing was refused."""
+    tried: Tried | None = None
+    """For damaged values that were followed: what the trial of the cause showed."""
     sources: Sources = field(default_factory=Sources, compare=False, repr=False, metadata={"saved": False})
     """The sources of its recording, so that a finding can show its lines by itself. Not in the JSON report."""
 

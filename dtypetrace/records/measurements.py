@@ -265,6 +265,34 @@ class Precision:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A damaged result of an op, and what becomes of it without the rounding of other ops, with the program's own
+    rounding everywhere else: the calls were made again when the run had ended."""
+
+    op: int
+    undone: tuple[int, ...]
+    """The ops whose rounding is left out, together."""
+    before: float
+    """The damage, over the calls that were made again."""
+    after: float
+    unit: str
+    """What is measured, as ``Tried.unit``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What the last steps of an optimizer do to a few numbers of a weight that does not learn: in its own dtype, and in
+    float32, both compared with float64."""
+
+    name: str
+    dtype: str
+    steps: int
+    before: float
+    """The error of the change, relative to it, in the weight's own dtype; and in float32."""
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
 class Compared:
     """A parameter's gradients, its updates, or a tensor of its optimizer's state, compared with the reference, over all
     steps compared."""

@@ -24,7 +24,7 @@ LARGEST = 2**63 - 1
 TABLES = {
     "place": "places", "default": "places", "region": "places",
     "event": "events", "parents": "events", "gradient_event": "events",
-    "producer": "ops", "of": "ops", "op": "ops", "call": "ops",
+    "producer": "ops", "of": "ops", "op": "ops", "call": "ops", "undone": "ops",
 }  # fmt: skip
 """Fields that hold numbers of records (-1: none), each with the recording's table that they index."""
 _ALWAYS = {(Value, "op"), (Precision, "op")}

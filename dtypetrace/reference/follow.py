@@ -75,7 +75,7 @@ class Reference(Follower):
         self._adjoints.begins()
         try:
             self._adjoints.meets(func, args)
-            self._engine.after(number, func, args, kwargs, out, written)
+            self._follow(number, func, args, kwargs or {}, out, written)
             if private.current_autograd_node() is None:
                 self._adjoints.awaits(func, args)
         except Exception as error:

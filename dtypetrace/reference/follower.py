@@ -13,7 +13,9 @@ from ..capture.recorder import Recorder
 from ..records import Compared, Precision
 from .engine import Engine, Followed, Written
 from .errors import Errors
+from .operators import RERUN
 from .shadows import floating
+from .tape import Tape
 
 Tensor = torch.Tensor
 _EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.share_memory_})
@@ -31,6 +33,8 @@ class Follower:
         self._engine = Engine(self._saw, self._errors.chose, everywhere=everywhere)
         self._shadows = self._engine.shadows
         self._written: Written | None = None
+        self.tape = Tape()
+        """The calls that were followed; it outlives the follower."""
         self.on = True
 
     @property
@@ -60,6 +64,20 @@ class Follower:
 
     # ------------------------------------------------------------ every operator
 
+    def _follow(
+        self,
+        number: int,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        written: Written | None,
+    ) -> None:
+        """A call that has run and is followed."""
+        if self._engine.kind(func).how is RERUN:
+            self.tape.after(number, func, args, kwargs, out, written.tensors if written is not None else ())
+        self._engine.after(number, func, args, kwargs, out, written)
+
     def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
         """The kernel, with what must be known before a call that writes."""
         if not self.on or not self._writes(func):
@@ -69,6 +87,7 @@ class Follower:
             self._written = None
             try:
                 if self._wanted(args, kwargs):
+                    self.tape.before(args, kwargs)
                     self._written = self._engine.before(func, args, kwargs)
             except Exception as error:
                 self._fail(error)

@@ -105,7 +105,7 @@ class SpotChecks(Follower):
         try:
             known = written is not None or not self._engine.kind(func).written
             if known and self._due(number, func, kind, args, kwargs, out):
-                self._engine.after(number, func, args, kwargs, out, written)
+                self._follow(number, func, args, kwargs or {}, out, written)
             else:
                 self._engine.forget_written(func, args, kwargs or {})
         except Exception as error:

@@ -17,6 +17,7 @@ from ..capture.recorder import Recorder
 from ..records import Compared, Precision
 from .follow import Reference
 from .spot_checks import SpotChecks
+from .tape import Tape
 
 
 class TrainingReference:
@@ -30,6 +31,11 @@ class TrainingReference:
         self._checks = SpotChecks(recorder)
         self._followed: Reference | None = None
         self.on = True
+
+    @property
+    def tape(self) -> Tape:
+        """The calls that were followed at last."""
+        return self._now().tape
 
     def begins_with(self, op: Any) -> bool:
         """See :class:`~dtypetrace.capture.session.Reference`, also for what follows."""

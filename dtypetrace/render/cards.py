@@ -137,7 +137,11 @@ def card(
         chain=attempt(f"the flow of {f.code}", lambda: _chain(f), []) if not shown else [],
         windows=shown,
         drawing=drawn,
-        notes=list(dict.fromkeys((*attempt(f"a note of {f.code}", lambda: wording.operand_notes(f), ()), *f.notes))),
+        notes=list(
+            dict.fromkeys(
+                (*attempt(f"a note of {f.code}", lambda: wording.operand_notes(f), ()), *f.notes, *wording.tried(f))
+            )
+        ),
         raised=f"{f.exception.type}: {f.exception.message}" if f.exception else "",
         fix=f.fix.why if f.fix else "",
         fix_at=wording.fix_at(f.fix) if f.fix else "",

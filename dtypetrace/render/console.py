@@ -198,7 +198,7 @@ def _source(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
 
 
 def _notes(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
-    notes = [*wording.operand_notes(f), *f.notes]
+    notes = [*wording.operand_notes(f), *f.notes, *wording.tried(f)]
     if f.exception:
         notes.append(f"torch raised {f.exception.type}: {_one_line(f.exception.message)}")
     head = f"{' ' * excerpt.margin} = note: "

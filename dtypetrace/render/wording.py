@@ -9,6 +9,42 @@ from ..tables.english import called, quoted, rival, subject
 from ..tables.operators import tagged
 
 
+def tried(f: Finding) -> tuple[str, ...]:
+    """What the trial of a finding's cause showed, as at most one sentence."""
+    t = f.tried
+    if t is None:
+        return ()
+    if t.missing:
+        return (f"not tried: {t.missing}",)
+    frame = t.place.user_frame
+    where = f" ({at(t.place)})" if frame is not None and t.place.stack[:1] != f.site.stack[:1] else ""
+    without = "without this rounding" if t.roundings == 1 else f"without {t.roundings} such roundings"
+    result = f"{quoted(t.what)}{where}"
+    before, after = (_off(t.before), _off(t.after)) if t.unit in _ERRORS else (f"{t.before:.0%}", f"{t.after:.0%}")
+    return (f"tried: {_TRIED[t.unit].format(without=without, result=result, after=after)} instead of {before}",)
+
+
+_TRIED = {
+    "error": "{without}, the result of {result} is off by {after}",
+    "change": "{without}, what {result} changes is off by {after}",
+    "step": "in float32, what a step changes is off by {after}",
+    "choices": "{without}, of what {result} chooses would be others: {after}",
+    "merged": "{without}, of the neighbours in the result of {result} are equal and should not be: {after}",
+    "still": "{without}, of the numbers that {result} should change do not change: {after}",
+}
+"""What a trial showed, by its unit."""
+_ERRORS = ("error", "change", "step")
+
+
+def _off(error: float) -> str:
+    """A relative error; of what is not finite, there is none."""
+    return "infinity" if error >= NOT_FINITE else f"{error:.2g} times" if error >= 10 else f"{error:.2%}"
+
+
+NOT_FINITE = 1e5
+"""The error of a result that is infinite or NaN (``reference.trials``) is larger."""
+
+
 def labels(f: Finding) -> list[tuple[Frame, str]]:
     """The user's lines to show, in the order of the flow, each with its label; the first is the birth's."""
     found: list[tuple[Frame, str]] = []

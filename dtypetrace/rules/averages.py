@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Recording, Value
+from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Recording, Tried, Value
 from ..source import copies, editing, expressions
 from ..tables.dtypes import DTYPES, HALF
 from ..tables.english import quoted
@@ -100,7 +101,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     culprit = Operand(0, name or called, dtype, target.shape, "", target.holder, origin)
     said = _said(run, op, v, target)
     ends = FlowStep(site, op.op, op.module, dtype, dtype, "value", said=said)
-    return silent_finding(
+    found = silent_finding(
         "DT307",
         At.of(op, site),
         culprit=culprit,
@@ -117,6 +118,13 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
             *((_CORRECTIONS.format(name=quoted(entry)),) if entry and not target.shape else ()),
         ),
     )
+    return replace(found, tried=_tried(run, op, v))
+
+
+def _tried(run: Run, op: Op, v: Value) -> Tried:
+    """What each call would have changed without its rounding was computed beside it."""
+    still = (1 - v.done / v.due, 0.0, "still") if _lost(run, v) else (v.drift, 0.0, "error")
+    return Tried(op.op, run.place(op), *still)
 
 
 _CORRECTIONS = "what the optimizer computes from {name}, such as its bias correction, stands still with it"

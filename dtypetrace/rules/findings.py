@@ -21,7 +21,7 @@ from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
 from ..tables.english import quoted, subject
-from . import at_use, autocast_off, checks, consequences, culprits, titles
+from . import at_use, autocast_off, checks, consequences, culprits, titles, trials
 from .case import Case
 from .principles import Verdict
 from .registry import OF_VALUES, RULES, Rule, known
@@ -66,7 +66,8 @@ def _silent(recording: Recording) -> list[Finding]:
         closer = [f for f, look in found if look > rule.look]
         found += [(f, rule.look) for f in more if not closer or not known(f, closer)]
     fits = partial(checks.shown_if_it_fits, recording)
-    return [attempt(f"the check of the diff of {f.code}", partial(fits, f), f) for f, _ in found]
+    checked = [attempt(f"the check of the diff of {f.code}", partial(fits, f), f) for f, _ in found]
+    return [attempt(f"what was tried for {f.code}", partial(trials.with_trial, run, f), f) for f in checked]
 
 
 def _found_by(rule: Rule, run: Run) -> list[Finding]:

@@ -18,7 +18,7 @@ from functools import cached_property
 from math import inf, prod
 
 from .. import graph
-from ..records import FORWARD, Op, Precision
+from ..records import FORWARD, LeftOut, Op, Precision
 from ..tables.dtypes import FLOATING, HALF, NARROW, REAL, narrower
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, tagged
 from .run_facts import Run
@@ -72,6 +72,10 @@ class Losses:
     def __init__(self, run: Run, measured: Iterable[Precision]) -> None:
         self.run = run
         self.of: dict[int, Precision] = {p.op: p for p in measured}
+        self.trials: dict[int, list[LeftOut]] = {}
+        """What was tried for each damaged op."""
+        for trial in run.recording.trials:
+            self.trials.setdefault(trial.op, []).append(trial)
         self._passed: dict[int, tuple[int, ...]] = {}
         """For each op whose loss was followed: the ops that it came through, from the cause on."""
         self._infinite: dict[int, int] = {}
@@ -264,6 +268,13 @@ class Losses:
                 if 0 <= i.producer < at:
                     waiting[i.producer] = max(waiting.get(i.producer, 0.0), passed)
         return found
+
+    def largest_above(self, number: int) -> list[int]:
+        """The measured ops above an op whose own rounding adds the most to its error, the largest first."""
+        own = {
+            n: min(w, self.of[n].introduced * self.of[n].size) for n, w in self._passing(number).items() if n in self.of
+        }
+        return sorted((n for n in own if own[n] > 0), key=own.__getitem__, reverse=True)
 
     def _numbers(self, number: int) -> int:
         """How many different numbers an op's result can have: a mean that was expanded has fewer than elements."""

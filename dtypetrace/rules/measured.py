@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .. import graph
-from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Precision
+from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Precision, Recording
 from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import listed, quoted
 from ..tables.operators import is_cast, tagged
-from . import averages, measured_tables, titles
+from . import averages, measured_tables, titles, trials
 from .advice import advise
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
@@ -43,12 +43,12 @@ def find(run: Run) -> Iterable[Finding]:
     """The findings of every value-based kind."""
     if not run.recording.precisions:
         return
-    losses = Losses(run, run.recording.precisions)
+    losses, causes = _in_reference(run)
     tables = list(measured_tables.find(losses))
     yield from tables
     sums = averages.find(run)
     known = _tensors((*tables, *sums)) | {f.site.stack[:1] for f in sums} - {()}
-    results = list(_beyond(_of_causes(losses, _causes(losses, NOTABLE)), known))
+    results = list(_beyond(_of_causes(losses, causes), known))
     yield from results
     told = {(f.code, _born(f)) for f in results}
     gradients = _gradients(losses, lost_gradients(run.recording))
@@ -62,9 +62,7 @@ def sampled(run: Run) -> Iterable[Finding]:
     Only results of the forward pass count: what the program reads, returns or decides by. And only the first of several
     losses on one way is shown, because what is computed from it is lost as well.
     """
-    followed = {p.op for p in run.recording.precisions}
-    losses = Losses(run, [p for p in run.recording.spot_checks if p.op not in followed])
-    causes = _first(run, _causes(losses, _SPOTTED))
+    losses, causes = _in_sample(run)
     wide = {cause: number for cause, number in causes.items() if cause.op not in losses.in_16_bits}
     narrow = {cause: number for cause, number in causes.items() if cause not in wide}
     # float32 in between rounds no digit away
@@ -74,6 +72,23 @@ def sampled(run: Run) -> Iterable[Finding]:
     told = {(f.code, _born(f)) for f in found}
     found += [f for f in _of_causes(losses, wide) if (f.code, _born(f)) not in told]
     yield from _beyond(found, _tensors(tables))
+
+
+def to_try(recording: Recording) -> list[trials.Asked]:
+    """What to try, for each result that lost what it should hold, when the run has ended."""
+    run = Run(recording)
+    return [one for losses, causes in (_in_reference(run), _in_sample(run)) for one in trials.to_try(losses, causes)]
+
+
+def _in_reference(run: Run) -> tuple[Losses, dict[Cause, int]]:
+    losses = Losses(run, run.recording.precisions)
+    return losses, _causes(losses, NOTABLE)
+
+
+def _in_sample(run: Run) -> tuple[Losses, dict[Cause, int]]:
+    followed = {p.op for p in run.recording.precisions}
+    losses = Losses(run, [p for p in run.recording.spot_checks if p.op not in followed])
+    return losses, _first(run, _causes(losses, _SPOTTED))
 
 
 def _first(run: Run, causes: dict[Cause, int]) -> dict[Cause, int]:
@@ -133,7 +148,9 @@ def _of_causes(losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
     """One finding for each code and birth."""
     found: dict[tuple[object, ...], Finding] = {}
     for cause, number in sorted(causes.items(), key=lambda item: item[0].op):
+        cause = trials.decided(losses, number, cause)
         finding = _at_op(losses, cause, _said_of_result(losses, number, cause))
+        finding = replace(finding, tried=trials.tried(losses, number, cause))
         found.setdefault((finding.code, _born(finding)), finding)
     return list(found.values())
 

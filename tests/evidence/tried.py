@@ -1,0 +1,68 @@
+"""How many of the decisions that findings name were tried, in the sets of silent faults, and what the trials say.
+
+    python tests/evidence/tried.py                       all sets
+    python tests/evidence/tried.py --set third -k TEXT --mode reference
+
+A finding about damaged values says what becomes of the damage without the rounding that it blames. Printed for each
+silent case whose finding was tried or should have been: whether the line that the author marked is named, and the figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "cases"), str(HERE.parent)]
+import harness  # noqa: E402
+import judgements  # noqa: E402
+
+SETS = ("cases", "first", "second", "round2", "round3", "third", "unseen")
+
+
+def decisions(case: harness.Case, flags: tuple[str, ...]) -> list[tuple[str, bool, dict | None]]:
+    """The warnings about damaged values of one case: code, whether the marked line is named, and what was tried."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = harness.write(case, Path(folder))
+        out = Path(folder) / "out.json"
+        harness.run(["-m", "dtypetrace", "run", *flags, "--json", str(out), str(program)], Path(folder))
+        found = [f for f in harness.findings_of(out) or [] if f["severity"] != "note" and "tried" in f and f["tried"]]
+        return [(f["code"], harness.born_right(case, f, program), f["tried"]) for f in found]
+
+
+def said(tried: dict) -> str:
+    """The trial in a few words."""
+    if tried["missing"]:
+        return f"not tried: {tried['missing']}"
+    gone = "gone" if tried["after"] <= 0.25 * tried["before"] else "STAYS"
+    return f"{gone}: {tried['before']:.3g} -> {tried['after']:.3g} ({tried['unit']}, {tried['roundings']} left out)"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", dest="name", choices=SETS)
+    parser.add_argument("--mode", choices=judgements.MODES, default="default")
+    parser.add_argument("-k", default="", metavar="TEXT")
+    options = parser.parse_args()
+    counts: Counter[str] = Counter()
+    for name in (options.name,) if options.name else SETS:
+        for program in judgements.sets()[name]():
+            silent = program.case is not None and program.case.expect.startswith("silent")
+            if not silent or options.k not in program.name:
+                continue
+            for code, right, tried in decisions(program.case, judgements.MODES[options.mode]):
+                counts["decisions"] += 1
+                counts["tried"] += not tried["missing"]
+                counts["gone"] += (gone := said(tried).startswith("gone"))
+                counts["gone, and the marked line"] += gone and right
+                counts["marked line"] += right
+                line = "marked line" if right else "another line"
+                print(f"{name}/{program.name}: {code}, {line}; {said(tried)}", flush=True)
+    print("; ".join(f"{what}: {count}" for what, count in counts.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -17,7 +17,7 @@ from ..records import FORWARD, Declared, Finding, FlowStep, Op, Operand, Origin,
 from ..source import optimizers, regions
 from ..tables.dtypes import DTYPES, HALF, bytes_of, narrower
 from ..tables.english import quoted
-from ..tables.operators import flops
+from ..tables.operators import flops, name_of
 from . import receipt, titles
 from .advice import advise
 from .making import At, silent_finding
@@ -143,13 +143,27 @@ def _checkpoints(run: Run) -> Iterator[Finding]:
     for kind in ("written", "read"):
         groups: dict[tuple[object, ...], list[tuple[Transfer, str]]] = defaultdict(list)
         for t in run.recording.transfers:
-            trains = _trains(run, t) if t.kind == kind and t.resumes else ""
+            trains = _trains(run, t) if t.kind == kind and (t.resumes or _goes_on(run, t)) else ""
             if trains:
                 groups[t.place, t.source, trains, _of_state(t)].append((t, trains))
         if groups:
             yield from (_narrower(run, [t for t, _ in members], members[0][1]) for members in groups.values())
             return
     yield from _loaded_state(run)
+
+
+def _goes_on(run: Run, t: Transfer) -> bool:
+    """Whether the run itself trains on, again and again, what it has read back from such a file: each time, the weights
+    lose what they have gained since less than a rounding."""
+    events = run.recording.events
+    for op in run.ops:
+        loads = (run.ops[i.producer] for i in op.inputs if i.holder == "parameter" and i.producer >= 0)
+        for load in loads if op.phase == "optimizer" else ():
+            taken = load.inputs[1].event if name_of(load) == "copy" and len(load.inputs) > 1 else -1
+            again = taken >= 0 and events[taken].how == "load" and load.count > t.tensors
+            if again and events[taken].to == t.source and graph.written_before(run.recording, taken) >= 0:
+                return True
+    return False
 
 
 def _of_state(t: Transfer) -> bool:

@@ -317,3 +317,60 @@ def test_a_run_that_gets_what_it_asks_for_has_a_receipt_and_no_warning(tmp_path,
     rows = program.trace.receipt().rows
     assert {"parameters", "compute"} <= {row.part for row in rows}
     assert [r for r in rows if r.differs and not r.part.startswith("checkpoint") and r.by != "T5Config.dtype"] == []
+
+
+RESUMES = """
+import io
+import torch
+from torch import nn
+def saved(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return file
+file = saved({how})
+for rounds in range(6):
+    net = nn.Linear(4, 4)
+    {load}
+    optimizer = torch.optim.{optimizer}
+    for step in range({steps}):
+        optimizer.zero_grad()
+        net(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+    file = saved({again})
+"""
+HALVED = "{k: v.to(torch.bfloat16) for k, v in nn.Linear(4, 4).state_dict().items()}"
+AGAIN = HALVED.replace("nn.Linear(4, 4)", "net")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "load"),
+    [
+        ("SGD(net.parameters(), lr=1e-3)", "net.load_state_dict(torch.load(file))"),
+        ("AdamW(net.parameters(), lr=1e-4)", "net.load_state_dict(torch.load(file))"),
+        ("SGD(net.parameters(), lr=1e-3, foreach=False)", "w = torch.load(file); net.load_state_dict(w, strict=False)"),
+    ],
+)
+def test_what_is_read_back_narrow_again_and_again(tmp_path, optimizer, load):
+    text = RESUMES.format(how=HALVED, again=AGAIN, load=load, optimizer=optimizer, steps=2)
+    found = [f for f in programs.run(tmp_path, text).findings if f.severity != "note"]
+    assert {f.code for f in found} == {"DT408"}
+
+
+def test_what_is_written_wide_or_only_evaluated_is_no_finding(tmp_path):
+    wide = RESUMES.format(
+        how="nn.Linear(4, 4).state_dict()",
+        again="net.state_dict()",
+        load="net.load_state_dict(torch.load(file))",
+        optimizer="SGD(net.parameters(), lr=1e-3)",
+        steps=2,
+    )
+    read = RESUMES.format(
+        how=HALVED,
+        again=AGAIN,
+        load="nn.Linear(4, 4).load_state_dict(torch.load(file))",
+        optimizer="SGD(net.parameters(), lr=1e-3)",
+        steps=2,
+    )
+    for text in (wide, read):
+        assert [f for f in programs.run(tmp_path, text).findings if f.severity != "note"] == []

@@ -198,7 +198,7 @@ class Trace(View):
         """Records what only the end of the block shows."""
         windows = self._watch.windows
         if windows is not None and (windows.every is not None or windows.novelty is not None):
-            self._say_unwatched(windows)
+            self._say_unwatched(windows, windows.rounds + (error is not None and not isinstance(error, SystemExit)))
         if error is not None:
             try:
                 if windows is None or self.is_attached:
@@ -216,10 +216,10 @@ class Trace(View):
         except Exception:
             recorder.fail("the end of the trace")
 
-    def _say_unwatched(self, windows: Windows) -> None:
+    def _say_unwatched(self, windows: Windows, steps: int) -> None:
         left = windows.rounds - windows.watched
         if windows.novelty is not None:
-            self._watch.recorder.watched = windows.novelty.said(windows.rounds)
+            self._watch.recorder.watched = windows.novelty.said(steps)
         elif left:
             first = f"the first {windows.first} were" if windows.first > 1 else "the first was"
             self.not_seen(f"{left:,} of {windows.rounds:,} steps: {first} watched, then one in {windows.every}")

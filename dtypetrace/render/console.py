@@ -142,14 +142,23 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
         return [*steps, f"After the change, check again: dtypetrace run --dry-run {program}"]
     if any(refused.healed for refused in recording.refused):
         steps.append("The casts were inserted in this run only; no file was changed")
-    if any(refused.unwatched for refused in recording.refused):
-        steps.append(f"The step that failed was not watched; to watch each: dtypetrace run --every 1 {program}")
-    if any(refused.left for refused in recording.refused):
+    if unseen := _made_unwatched(recording, findings):
+        steps.append(f"Which line made {unseen}: dtypetrace run --every 1 {program}")
+    elif any(refused.left for refused in recording.refused):
         meant = "shows the errors after this one, too; changes no file"
         steps.append(f"More may follow: dtypetrace run --autofix {program}  # {meant}")
     if any(f.severity == "error" and (f.kind == "collision" or f.phase == "optimizer") for f in findings):
         steps.append(f"Fix it: dtypetrace fix {program}")
     return steps
+
+
+def _made_unwatched(recording: Recording, findings: Sequence[Finding]) -> str:
+    """The name of a wrong tensor that was made in a step that was not watched, on a line that is not known."""
+    for f in findings if recording.meta.get("watched") else ():
+        origin = f.culprit.origin if f.culprit is not None else None
+        if origin is not None and origin.op == UNWATCHED and origin.place.line == f.site.line:
+            return subject(f.culprit, f.op, f.phase, f.site)
+    return ""
 
 
 # ---------------------------------------------------------------- one finding

@@ -112,9 +112,10 @@ def watched(recording: Recording) -> str:
 
 
 def steps(recording: Recording) -> str:
-    """``3 steps``, or ``14 of 5,000 steps`` where not all were watched; empty without steps."""
+    """``3 steps``, or ``5,000 steps, 14 of them watched``; empty without steps."""
     if which := str(recording.meta.get("watched", "")):
-        return which.partition(":")[0]
+        seen, _, of = which.partition(":")[0].partition(" of ")
+        return f"{of}, {seen} of them watched"
     number = int(recording.meta.get("steps", 0))
     return f"{number:,} step{'s' if number != 1 else ''}" if number else ""
 

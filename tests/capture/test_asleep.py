@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import signal
+import sys
 import threading
 
 import pytest
@@ -64,7 +66,7 @@ def test_it_sleeps_when_nothing_is_new_and_wakes_rarer_and_rarer():
         on, woke, weights = train(600, trace=t)
     assert on == [*FIRST, 17, 33, 65, 129, 257, 513] and woke == []
     assert t.recording.meta["watched"] == "18 of 600 steps: 1-12, 17, 33, 65, 129, 257, 513"
-    assert "no dtype problem found in 18 of 600 steps" in repr(t)
+    assert "no dtype problem found in 600 steps, 18 of them watched" in repr(t)
     assert all(map(torch.equal, weights, train(600)[2]))
 
 
@@ -149,13 +151,15 @@ def test_sizes_that_always_vary_wake_nothing():
     assert on == [*FIRST, 17, 33, 65, 129] and not woke
 
 
-def test_a_program_whose_steps_all_differ_is_not_watched_for_ever():
+def test_a_program_whose_steps_all_differ_is_not_watched_for_ever(monkeypatch):
+    monkeypatch.setattr("dtypetrace.capture.novelty._MOST_PLACES", 40)
+
     def each(step, net):
         exec(compile("net(x)", f"<{step}>", "exec"), {"net": net, "x": torch.ones(1, 8)})
 
     with watch() as t:
-        on, _, _ = train(700, each, trace=t)
-    assert len(on) < 400 and max(on) > 500
+        on, _, _ = train(140, each, trace=t)
+    assert 40 < len(on) < 100 and max(on) > 120
 
 
 def test_inside_a_call_and_after_it_the_program_finds_its_own_hooks():
@@ -270,3 +274,44 @@ def test_what_is_kept_is_bounded():
     for number in range(2000):
         novelty.called(net, (torch.ones(1), {f"key{number}": 1}), {}, frame)
     assert sum(map(len, novelty._known.values())) <= 8
+
+
+def interrupted_at(line, net):
+    """Trains asleep, with a wake, and raises SIGINT as that line of the look-out is about to run."""
+    count = 0
+
+    def trace_lines(frame, event, arg):
+        nonlocal count
+        if not frame.f_code.co_filename.endswith(("asleep.py", "novelty.py", "windows.py", "global_hooks.py")):
+            return None if event == "call" else trace_lines
+        if event == "line":
+            count += 1
+            if count == line:
+                signal.raise_signal(signal.SIGINT)
+        return trace_lines
+
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-5)
+    with watch():
+        for step in range(1, 19):
+            if step == 11:
+                sys.settrace(trace_lines)
+            net(torch.ones(4 if step != 15 else 3, 8)).sum().backward()
+            optimizer.step()
+        sys.settrace(None)
+    return count
+
+
+def test_an_interrupt_while_it_wakes_or_falls_asleep_leaves_nothing():
+    net, _ = made()
+    own, lines = net._forward_hooks, interrupted_at(-1, net)
+    interrupted = 0
+    for line in range(1, lines, lines // 40):
+        try:
+            interrupted_at(line, net)
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            sys.settrace(None)
+        assert net._forward_hooks is own and not installed(), line
+        assert "dtypetrace" not in str(vars(nn.Module)["_apply"].__module__)
+    assert interrupted > 30

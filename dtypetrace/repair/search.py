@@ -72,9 +72,10 @@ class Repair:
     nearest: Nearest | None = None
     """Of the patches that are not proven, the one that came nearest to it."""
 
-    def find(self) -> Outcome:
-        """Runs the program once with healing, and gathers the causes that it met."""
-        self.found = self.healed = self.start("with a cast wherever torch refuses a call (the healed run)", shown=True)
+    def find(self, *, shown: bool = True) -> Outcome:
+        """Runs the program once with healing, and gathers the causes that it met. ``shown``: what it prints, too."""
+        what = "with a cast wherever torch refuses a call (the healed run)"
+        self.found = self.healed = self.start(what, shown=shown, compared=False)
         self.problems = self._gather(self.healed)
         return self.healed
 
@@ -83,7 +84,9 @@ class Repair:
         """All changes that are chosen so far."""
         return [*changes_of(self.problems), *self.added]
 
-    def start(self, what: str, *, shown: bool = False, patch: Patch | None = None, **how: Any) -> Outcome:
+    def start(
+        self, what: str, *, shown: bool = False, compared: bool = True, patch: Patch | None = None, **how: Any
+    ) -> Outcome:
         """Runs the program, after saying what for. Its steps are compared with higher precision, but for the first run:
         that is slow, and which weights its own steps move seldom matters; and for those with other adapters.
         ``patch``: another one than that of the repair. ``how``: further options of the run. Raises OutOfTime.
@@ -92,8 +95,8 @@ class Repair:
         self.runs += 1
         self.say(f"run {self.runs}{self.clock.passed}: {what}")
         began = time.monotonic()
-        compared = 0 if shown or "adapters" in how else steps.COMPARED
-        outcome = self.run(patch or self.patch, shown=shown, compare_steps=compared, **how)
+        many = steps.COMPARED if compared and "adapters" not in how else 0
+        outcome = self.run(patch or self.patch, shown=shown, compare_steps=many, **how)
         self.clock.took(time.monotonic() - began)
         return outcome
 

@@ -259,3 +259,9 @@ def test_no_file_knows_the_cases():
 def test_every_module_says_what_it_is():
     for path in MODULES.values():
         assert ast.get_docstring(ast.parse(path.read_text("utf-8"))), path.name
+
+
+def test_capture_hides_no_mutual_knowledge():
+    """A type that is imported only for the type checker is one of a file above: what both need stands below both."""
+    for path in (PACKAGE / "capture").rglob("*.py"):
+        assert "TYPE_CHECKING" not in path.read_text("utf-8"), path.name

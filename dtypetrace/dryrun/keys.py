@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from ..tables.operators import tagged
+
 _keys_of = torch._C._dispatch_keys
 _CUDA_KEY, _CPU_KEY = torch._C.DispatchKey.CUDA, torch._C.DispatchKey.CPU
 _AUTOCAST = {
@@ -42,7 +44,7 @@ def on_meta() -> Iterator[None]:
 
 def changes_form(func: Any) -> bool:
     """Whether an operator changes the form of its operand in place (``t_``, ``resize_``)."""
-    return torch.Tag.inplace_view in func.tags or func.overloadpacket.__name__ in ("resize_", "set_")
+    return torch.Tag.inplace_view in func.tags or tagged(func.overloadpacket.__name__, "resizes")
 
 
 def autocast_off(device: str) -> Any:

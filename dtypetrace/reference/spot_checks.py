@@ -22,6 +22,7 @@ from ..capture.calls import NARROW_FLOATS, readable
 from ..capture.ops import is_narrow
 from ..capture.recorder import Recorder
 from ..records import FORWARD
+from ..tables.operators import tagged
 from .calls import tensors_of
 from .follower import Follower
 from .operators import VIEW
@@ -46,7 +47,6 @@ LARGEST_OWN, LARGE_CALLS = 1 << 20, 64
 milliseconds."""
 LARGEST_PRODUCT = 1 << 23
 """Multiplications of the largest matmul or convolution that is checked: a few milliseconds."""
-_PRODUCTS = ("mm", "matmul", "linear", "conv", "attention", "einsum", "bilinear")
 MOST_BYTES = 1 << 26
 """Memory of all references."""
 
@@ -224,7 +224,7 @@ def _work(func: Any, args: tuple[Any, ...], out: Any) -> int:
     """About the multiplications of a matmul, a convolution or an attention; 0 for other ops."""
     name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
     sizes = [t.shape for t in tensors_of(args) if t.dim() > 1]
-    if not any(part in name for part in _PRODUCTS) or len(sizes) < 2 or not isinstance(out, Tensor):
+    if not tagged(name, "matmul", "addmm", "convolution", "attention") or len(sizes) < 2 or not isinstance(out, Tensor):
         return 0
     left, right = sizes[-2:]
     return out.numel() * (prod(right[1:]) if "conv" in name else left[-1])

@@ -10,7 +10,7 @@ from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Recor
 from ..source import copies, editing, expressions
 from ..tables.dtypes import DTYPES, HALF
 from ..tables.english import quoted
-from ..tables.operators import name_of
+from ..tables.operators import tagged
 from . import wide_weights
 from .advice import advise
 from .checks import born_otherwise
@@ -82,9 +82,9 @@ def _streams(recording: Recording, op: Op, kept: int) -> bool:
 
 def _towards(recording: Recording, base: int, added: int) -> bool:
     """Whether what is added is a share of the distance to another tensor: a scaled difference."""
-    while added >= 0 and (name := name_of(recording.ops[added])) in ("mul", "div", "sub"):
+    while added >= 0 and tagged(recording.ops[added], "scale", "difference"):
         inputs = recording.ops[added].inputs
-        if name == "sub":
+        if tagged(recording.ops[added], "difference"):
             return len(inputs) == 2 and any(i.producer == base for i in inputs)
         above = inputs[0].producer if inputs else -1
         added = above if above < added else -1

@@ -243,7 +243,7 @@ def _difference(run: Run, number: int) -> tuple[Op, float] | None:
     into = graph.unmoved(run.ops, op.inputs[max(destination(op), 0)].producer)  # it may be written through a view
     stored = [number] if into < 0 else [number, into]
     for user, _ in run.below(stored, run.moves):
-        subtracts = name_of(run.ops[user]) in ("sub", "rsub")
+        subtracts = tagged(run.ops[user], "difference") and tagged(run.ops[user], "sum")
         if subtracts and errors.get(user, 0.0) >= _ROUNDING:
             return run.ops[user], errors[user]
     return None

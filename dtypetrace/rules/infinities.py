@@ -21,8 +21,6 @@ MANY_CALLS = 3
 """Of fewer calls, that all are infinite may still be the first steps of a loss scale that goes down."""
 STEPS_SKIPPED = 0.5
 """The share of calls that are infinite, from which on skipping such steps is no precaution: most of them are."""
-_READS = ("_local_scalar_dense", "ones_like")
-"""With the first a program reads a number, with the second the engine begins."""
 
 
 def unmeant(run: Run) -> list[Value]:
@@ -77,7 +75,7 @@ def _stays(run: Run, first: Value) -> bool:
         above = {i.producer for i in op.inputs} & infinite
         if always and tagged(op.op, "check"):
             continue  # the check for a rare case, which is the rule
-        if name_of(op) in _READS:
+        if tagged(op, "observed"):
             read |= above
         elif op.phase in FORWARD:
             used |= above
@@ -98,7 +96,7 @@ def _takers(run: Run, number: int) -> Iterator[tuple[int, Op]]:
 
     def on(n: int) -> bool:
         taken = n > number and run.ops[n].phase in FORWARD
-        return taken and (run.moves(n) or name_of(run.ops[n]) in _READS or n in values and bool(values[n].bad))
+        return taken and (run.moves(n) or tagged(run.ops[n], "observed") or n in values and bool(values[n].bad))
 
     for n, _ in run.below([number], on):
         if n > number and run.ops[n].phase in FORWARD:
@@ -133,7 +131,7 @@ def _summed(run: Run, number: int) -> Op | None:
     for _, taker in _takers(run, number):
         if tagged(taker, "upper_bound") or name_of(taker) == "where" or taker.outputs[:1] == ("bool",):
             return None
-        passes = is_move(taker) or is_cast(taker) or name_of(taker) in _READS
+        passes = is_move(taker) or is_cast(taker) or tagged(taker, "observed")
         found = found or (None if passes else taker)
     return found
 

@@ -14,7 +14,7 @@ from ..records import FORWARD, NO_CHANGE, Finding, Fix, FlowStep, Input, Op, Ope
 from ..source import editing
 from ..tables.dtypes import REAL, wider
 from ..tables.english import listed, quoted
-from ..tables.operators import NAMED_CASTS, is_cast, is_move, name_of, result_bytes, writes
+from ..tables.operators import NAMED_CASTS, is_cast, is_move, name_of, result_bytes, tagged, writes
 from .advice import advise
 from .making import At, silent_finding
 from .run_facts import Run, quantity
@@ -71,7 +71,7 @@ def _shelves(run: Run) -> dict[int, int]:
     spoilt: set[int] = set()
     for number, op in enumerate(run.ops):
         if not op.inputs:
-            if op.outputs and op.outputs[0] in REAL and name_of(op) in ("empty", "zeros"):
+            if op.outputs and op.outputs[0] in REAL and tagged(op, "blank"):
                 blank[number] = number
             continue
         shelf = blank.get(op.inputs[0].producer, -1)

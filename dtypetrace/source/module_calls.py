@@ -6,10 +6,10 @@ import ast
 
 from ..records import Edit, Place
 from ..records.text import ProgramText
+from ..tables.operators import tagged
 from .expressions import dotted, expression_at, last_part
 
 _TRANSPOSED = frozenset({"t", "T", "mT"})
-_PRODUCTS = frozenset({"matmul", "mm"})
 
 
 def module_call(text: ProgramText, place: Place) -> tuple[str, Edit] | None:
@@ -49,7 +49,7 @@ def _product(node: ast.expr) -> tuple[ast.expr, str] | None:
     """The left side of a product with a module's transposed weight, and the module."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         left, right = node.left, node.right
-    elif isinstance(node, ast.Call) and last_part(node.func) in _PRODUCTS and len(node.args) == 2:
+    elif isinstance(node, ast.Call) and tagged(last_part(node.func), "matmul") and len(node.args) == 2:
         left, right = node.args
     else:
         return None

@@ -43,7 +43,7 @@ def run(folder: Path, name: str, right: str = "", wrong: str = "", epochs: int =
         "--epochs",
         str(epochs),
     ]
-    ended = warm.run(words, folder, models=True, COLUMNS="160")
+    ended = warm.run(words, folder, COLUMNS="160")  # the program imports the libraries: what writes is replaced then
     findings = json.loads(out.read_text())["findings"] if out.exists() else []
     return ended, [f for f in findings if f["severity"] == "error"], text.splitlines()
 

@@ -121,7 +121,7 @@ def test_the_values_are_those_of_an_unwatched_run(tmp_path):
     assert torch.equal(program.names["result"], plain) and program.recording.spot_checks
 
 
-@pytest.mark.parametrize("options", [{"numerics": True}, {"reference": True}], ids=["numerics", "reference"])
+@pytest.mark.parametrize("options", [{"precision": "values"}, {"precision": "reference"}], ids=["values", "reference"])
 @pytest.mark.parametrize("action", ["always", "error"])
 def test_a_call_that_is_repeated_warns_once(options, action):
     x = torch.ones(2, dtype=torch.float16)

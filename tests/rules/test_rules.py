@@ -487,7 +487,7 @@ def test_the_flow_ends_where_it_hurts():
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
-        ("x = torch.ones(2, 4)  #!", "factory", "dtype=torch.float16"),
+        ("x = torch.ones(2, 4)  #!", "factory", "float16"),
         ("import numpy as np\nx = torch.from_numpy(np.ones((2, 4)))  #!", "conversion", "float16"),
         ("x = torch.arange(8).view(2, 4) / 8  #!", "promotion", "float16"),
         (

@@ -422,9 +422,9 @@ def look_up_in(module: Any, name: str) -> Any:
 
 
 def text_of(compiled: Any) -> str:
-    """A compiled graph as torch prints it, without the lines that name the program's files."""
+    """A compiled graph as torch prints it, without its comments, which name the program's files."""
     text = getattr(compiled, "inductor_post_grad_graph_str", "") or ""
-    return "\n".join(line for line in text.splitlines() if "# File:" not in line)
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
 
 
 @contextmanager

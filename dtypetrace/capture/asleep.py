@@ -67,6 +67,9 @@ class Counter:
     def begins(self, hooks: Hooks) -> None:
         """The trace begins. hooks: those of the Watch."""
 
+    def compiled(self, call: torch_private.Call, frame: FrameType) -> None:
+        """A compiled function is called, in torch's ``frame``."""
+
     def rests(self) -> None:
         """Steps begin that are not watched."""
 
@@ -215,6 +218,17 @@ class Lookout(Counter):
                 self._hooks.enter(module, args, frame)
                 return
             self._until_it_ends(module)
+        except Exception:
+            self._recorder.fail("the look-out for new calls")
+
+    def compiled(self, call: torch_private.Call, frame: FrameType) -> None:
+        """The same for a compiled function, while it sleeps or not."""
+        if self._inside is not None or private.current_graph_task_id() != -1 or self._recorder.broken:
+            return
+        try:
+            what = self._novelty.called(call.function, call.args, call.kwargs, frame)
+            if what and self._asleep and self._may_wake():
+                self._windows.wake(what)
         except Exception:
             self._recorder.fail("the look-out for new calls")
 

@@ -66,7 +66,7 @@ class ModuleHooks:
         if recorder.broken:
             return None
         try:
-            module = compiled_calls.original(module)
+            outer, module = module, compiled_calls.original(module)
             thread = recorder.threads.get(get_ident()) or recorder.thread_state()
             frame = heard or sys._getframe(1)
             place = recorder.place(thread, frame)
@@ -75,7 +75,7 @@ class ModuleHooks:
             if modules:
                 root = modules[0].root
             else:
-                if not backward and heard is None and self._ends(thread, module, args, frame):
+                if not backward and heard is None and self._ends(thread, outer, args, frame):
                     return None
                 self._outermost(module)
                 above = recorder.modules.above(module) if backward else None

@@ -181,19 +181,22 @@ class Novelty:
 
     # ------------------------------------------------------------ what is new
 
-    def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> str:
-        """An outermost module is called, in torch's ``frame``: what is new about it, empty for nothing."""
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> str:
+        """An outermost module, or a compiled function, is called, in torch's ``frame``: what is new about it, empty for
+        nothing."""
+        module = function if isinstance(function, nn.Module) else getattr(function, "__self__", None)
         self._calls += 1
         self._training_calls += (grad := torch.is_grad_enabled())
         with private.DisableTorchFunction():
-            seen: list[Any] = [type(module), module.training, grad, torch.is_inference_mode_enabled()]
+            seen: list[Any] = [type(module), grad, torch.is_inference_mode_enabled()]
             shapes: list[Any] = []
             _describe(args, seen, shapes)
             if kwargs:
                 _describe(kwargs, seen, shapes)
             if private.any_autocast_enabled():
                 seen += [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _devices(args, kwargs)]
-            seen.append(self._dtypes(module))
+            if isinstance(module, nn.Module):
+                seen += module.training, self._dtypes(module)
         if self._is_new(_stack(frame), tuple(seen), shapes):
             return "a call that was not seen before"
         stopped = grad and self._training_calls == 2 * self._usual_training + _SPARE

@@ -95,8 +95,22 @@ MakeHealer = Callable[[Context], Healer]
 """Makes the healer of one trace when the trace begins."""
 
 
+class Listens(Protocol):
+    """What listens for a trace that is detached. See ``capture.asleep``."""
+
+    listens: bool
+    armed: bool
+    step_ends: Callable[..., None]
+
+    def compiled(self, call: Any, frame: FrameType) -> None:
+        """A compiled function is called, in torch's ``frame``."""
+
+
 class Hooks(Protocol):
     """The hooks of modules and optimizers of one trace, as the rest sees them. See ``capture.module_hooks``."""
+
+    @property
+    def asleep(self) -> Listens | None: ...
 
     def elsewhere(self) -> None:
         """A module is called in a thread that no trace watches."""
@@ -109,13 +123,6 @@ class Hooks(Protocol):
 
     def step_ends(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An optimizer's step has returned."""
-
-
-class Listens(Protocol):
-    """What listens for a trace that is detached. See ``capture.asleep``."""
-
-    listens: bool
-    armed: bool
 
 
 class Watching(Protocol):

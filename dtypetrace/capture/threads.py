@@ -42,6 +42,12 @@ def counter() -> Listens | None:
     return _counters.get(get_ident())
 
 
+def asleep() -> Listens | None:
+    """The same while the calling thread is watched, too."""
+    watch = here()
+    return watch.hooks.asleep if watch is not None else counter()
+
+
 def counters() -> list[Listens]:
     """What listens in any thread."""
     return list(_counters.values())

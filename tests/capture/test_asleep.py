@@ -159,7 +159,7 @@ def test_a_program_whose_steps_all_differ_is_not_watched_for_ever(monkeypatch):
 
     with watch() as t:
         on, _, _ = train(140, each, trace=t)
-    assert 40 < len(on) < 100 and max(on) > 120
+    assert 12 < len(on) < 100 and max(on) > 120
 
 
 def test_inside_a_call_and_after_it_the_program_finds_its_own_hooks():
@@ -315,3 +315,33 @@ def test_an_interrupt_while_it_wakes_or_falls_asleep_leaves_nothing():
         assert net._forward_hooks is own and not installed(), line
         assert "dtypetrace" not in str(vars(nn.Module)["_apply"].__module__)
     assert interrupted > 30
+
+
+@pytest.mark.parametrize("kind", ["module", "function", "part"])
+def test_compiled_code_is_compiled_as_alone_and_a_new_call_of_it_wakes(kind):
+    def run(trace=None):
+        torch._dynamo.reset()
+        graphs, net = [], made()[0]
+
+        def backend(graph, inputs):
+            graphs.append(len(graph.graph.nodes))
+            return graph.forward
+
+        if kind == "part":
+            net[0] = torch.compile(net[0], backend=backend)
+        called = {"module": net, "function": lambda x: net(x) * 2, "part": net}[kind]
+        called = torch.compile(called, backend=backend) if kind != "part" else called
+        optimizer, woke = torch.optim.SGD(net.parameters(), lr=1e-5), []
+        for step in range(1, 30):
+            asleep = trace is not None and not trace.is_attached
+            called(torch.ones(4 if step != 25 else 3, 8)).sum().backward()
+            woke += [step] * (asleep and trace.is_attached)
+            optimizer.step()
+        return graphs, [p.detach() for p in net.parameters()], woke
+
+    graphs, weights, _ = run()
+    with watch() as t:
+        same, watched, woke = run(t)
+    torch._dynamo.reset()
+    assert graphs == same and len(graphs) > 1 and woke == [25]
+    assert all(map(torch.equal, weights, watched))

@@ -106,10 +106,14 @@ def _give_back(taken: tuple[list[Any], list[Any]] | None, now: list[Any], put: C
 def _begins(frame: FrameType, region: bool) -> None:
     state = _here.state
     after: Callable[[], None] = _nothing
-    if region and state == ON and (watch := threads.here()) is not None:
-        _step(watch, frame, begins=True)
-        if watch.recorder.reference is not None:
-            after = _unseen(watch.recorder, watch.recorder.reference, frame)
+    if region and state == ON:
+        asleep = threads.asleep()
+        if asleep is not None:
+            asleep.compiled(torch_private.call_in(frame), frame)
+        if (watch := threads.here()) is not None:
+            _step(watch, frame, begins=True)
+            if watch.recorder.reference is not None:
+                after = _unseen(watch.recorder, watch.recorder.reference, frame)
     _here.outer.append((state, private.next_sequence_number(), after))
     if region:
         _go(max(state, BETWEEN if _keeps_dispatch_mode() else AWAY))
@@ -144,6 +148,9 @@ def _ends(frame: FrameType, region: bool) -> None:
         if watch is not None and not watch.recorder.broken and not raised:
             _record(watch.recorder, frame, nodes)
             _step(watch, frame, begins=False)
+        elif watch is None and not raised and (asleep := threads.asleep()) is not None:
+            if (optimizer := _optimizer(frame)) is not None:
+                asleep.step_ends(optimizer)
         elif watch is not None and not watch.recorder.broken and error is not None:
             _refused(watch.recorder, frame, error)
 
@@ -179,13 +186,18 @@ def _refused(recorder: Session, frame: FrameType, error: BaseException) -> None:
 
 def _step(watch: Watching, frame: FrameType, *, begins: bool) -> None:
     """What is compiled may be an optimizer's step, whose hooks are away with all others."""
-    optimizer = getattr(torch_private.function_in(frame), "__self__", None)
-    if isinstance(optimizer, torch.optim.Optimizer):
+    if (optimizer := _optimizer(frame)) is not None:
         if begins:
             given = torch_private.call_in(frame)
             watch.hooks.step_begins(optimizer, (optimizer, *given.args), given.kwargs, frame)
         else:
             watch.hooks.step_ends(optimizer, (optimizer,), {})
+
+
+def _optimizer(frame: FrameType) -> torch.optim.Optimizer | None:
+    """The optimizer whose step a frame of torch's calls, None for other functions."""
+    owner = getattr(torch_private.function_in(frame), "__self__", None)
+    return owner if isinstance(owner, torch.optim.Optimizer) else None
 
 
 def _keeps_dispatch_mode() -> bool:

@@ -61,6 +61,7 @@ def schema() -> _Schema:
                 "started": {"type": "string", "description": "When tracing began, in UTC: 2026-01-31T12:00:00Z."},
                 "milliseconds": {"type": "integer", "description": "How long tracing lasted."},
             }
+            | {"watched": {"type": "string", "description": "Which of the steps were watched, if not all."}}
             | {"numerics": {"type": "boolean", "description": "Whether values were measured."}}
             | {"trains": {"type": "boolean", "description": "Whether an optimizer was made or a gradient taken."}},
         },

@@ -19,6 +19,9 @@ MOST_RESULTS = 12
 Asked = tuple[int, tuple[tuple[int, ...], ...], str]
 """A damaged op, the ops to leave out (each entry together), and the unit of its damage."""
 NOT_MADE_AGAIN = "the calls that led to it could not be made again"
+NOT_THERE = "the damage does not show in the calls that were made again"
+_LEAST = 2.0**-6
+"""The least damage that a trial can speak of: smaller ones are roundings."""
 _MERGED = 0.02
 """Share of neighbours of a table that are equal and should not be."""
 _CHANGED = 0.5
@@ -65,7 +68,8 @@ def _cures(trial: LeftOut) -> bool:
 def decided(losses: Losses, number: int, cause: Cause) -> Cause:
     """The cause of a damaged result: another op than the one that the errors point to, where only without that one's
     rounding the damage goes."""
-    blamed, trials = _blamed(cause), losses.trials.get(number, ())
+    blamed = _blamed(cause)
+    trials = [t for t in losses.trials.get(number, ()) if t.before >= _LEAST]
     if any(_cures(t) for t in trials if blamed in t.undone and t.undone[1:] == ()):
         return cause
     cured = [t for t in trials if t.undone[1:] == () and _cures(t)]
@@ -81,12 +85,15 @@ def tried(losses: Losses, number: int, cause: Cause) -> Tried:
     """What the trials of a cause showed: alone, else together with others where that makes the damage go."""
     found = [t for t in losses.trials.get(number, ()) if _blamed(cause) in t.undone]
     op = losses.run.ops[number]
-    return _shown(losses.run, found) or Tried(op.op, losses.run.place(op), 0.0, 0.0, missing=NOT_MADE_AGAIN)
+    shown = _shown(losses.run, found)
+    why = NOT_THERE if found else NOT_MADE_AGAIN
+    return shown or Tried(op.op, losses.run.place(op), 0.0, 0.0, missing=why)
 
 
 def _shown(run: Run, found: list[LeftOut]) -> Tried | None:
     """The trial that makes the damage go with the fewest roundings left out."""
-    best = min(found, key=lambda t: (not _cures(t), len(t.undone), t.after), default=None)
+    large = (t for t in found if t.before >= _LEAST)
+    best = min(large, key=lambda t: (not _cures(t), len(t.undone), t.after), default=None)
     if best is None:
         return None
     op = run.ops[best.op]

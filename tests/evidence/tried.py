@@ -20,7 +20,12 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "cases"), str(HERE.parent)]
 import harness  # noqa: E402
 import judgements  # noqa: E402
 
-SETS = ("cases", "first", "second", "round2", "round3", "third", "unseen")
+SETS = ("cases", "first", "second", "round2", "round3", "third", "fourth", "unseen")
+
+
+KINDS = frozenset({"overflow", "underflow", "lost-update", "precision-loss", "zero-gradient", "downcast"})
+"""Findings about damaged values."""
+NOT_TRIED = {"missing": "no trial at these lines"}
 
 
 def decisions(case: harness.Case, flags: tuple[str, ...]) -> list[tuple[str, bool, dict | None]]:
@@ -29,8 +34,8 @@ def decisions(case: harness.Case, flags: tuple[str, ...]) -> list[tuple[str, boo
         program = harness.write(case, Path(folder))
         out = Path(folder) / "out.json"
         harness.run(["-m", "dtypetrace", "run", *flags, "--json", str(out), str(program)], Path(folder))
-        found = [f for f in harness.findings_of(out) or [] if f["severity"] != "note" and "tried" in f and f["tried"]]
-        return [(f["code"], harness.born_right(case, f, program), f["tried"]) for f in found]
+        found = [f for f in harness.findings_of(out) or [] if f["severity"] != "note" and f["kind"] in KINDS]
+        return [(f["code"], harness.born_right(case, f, program), f["tried"] or NOT_TRIED) for f in found]
 
 
 def said(tried: dict) -> str:

@@ -155,8 +155,10 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
 def _made_unwatched(recording: Recording, findings: Sequence[Finding]) -> str:
     """The name of a wrong tensor that was made in a step that was not watched, on a line that is not known."""
     for f in findings if recording.meta.get("watched") else ():
-        origin = f.culprit.origin if f.culprit is not None else None
-        if origin is not None and origin.op == UNWATCHED and origin.place.line == f.site.line:
+        if f.culprit is None:
+            continue
+        origin = f.culprit.origin
+        if origin.op == UNWATCHED and origin.place.line == f.site.line:
             return subject(f.culprit, f.op, f.phase, f.site)
     return ""
 

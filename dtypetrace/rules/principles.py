@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import FORWARD, Event, Input, Op, Parameter, Recording, Witness
+from ..records import FORWARD, Event, Frame, Input, Op, Parameter, Recording, Witness
 from ..source import expressions
 from ..tables.dtypes import FLOATING, HALF, INTEGERS, STORAGE_ONLY, bytes_of
 from ..tables.english import quoted
@@ -149,15 +149,19 @@ def left_cast(case: Collision) -> Verdict | None:
     right = case.other(wrong)
     if cast.how != "cast" or cast.source != (right,):
         return None
-    if (wrong, _decision(case.recording, weights[0].event)) not in _past_operands(case):
-        return None
-    running = graph.place_of(case.recording, case.refused.place).stack
+    made = wrong, _decision(case.recording, weights[0].event)
+    past = [stack for operands, stack in _past_runs(case) if made in operands]
     at = {(f.file, f.function): f.line for f in graph.place_of(case.recording, cast.place).stack}
-    again = (f for f in running if f.user and at.get((f.file, f.function), f.line) != f.line)
-    function = next((f.function for f in again if not expressions.repeats(case.recording.text, f)), "")
-    if not function:
-        return None
-    return Verdict(right, f"an earlier call of {function}() cast it from {right} and left it so")
+    running = _in_program(case.recording, case.refused.place)
+    for number, frame in enumerate(running, 1):
+        # one call of the function runs all of this once, so what ran before was another call of it
+        if expressions.repeats(case.recording.text, frame):
+            return None
+        if at.get((frame.file, frame.function), frame.line) != frame.line:
+            if not any(stack[:number] == running[:number] for stack in past):
+                return None
+            return Verdict(right, f"an earlier call of {frame.function}() cast it from {right} and left it so")
+    return None
 
 
 def ran_before(case: Collision) -> Verdict | None:
@@ -181,8 +185,17 @@ def _decision(recording: Recording, event: int) -> tuple[object, ...]:
     return decided.how, decided.op, decided.name, graph.place_of(recording, decided.place).stack[:1]
 
 
-def _past_operands(case: Collision) -> set[tuple[str, tuple[object, ...]]]:
-    """Dtype and decision of each floating operand of earlier, successful runs of the refused call."""
+_Operand = tuple[str, tuple[object, ...]]
+"""The dtype of an operand, and what decided it."""
+
+
+def _past_operands(case: Collision) -> set[_Operand]:
+    """Each floating operand of earlier, successful runs of the refused call."""
+    return {operand for operands, _ in _past_runs(case) for operand in operands}
+
+
+def _past_runs(case: Collision) -> list[tuple[list[_Operand], list[Frame]]]:
+    """The floating operands of each earlier, successful run of the refused call, and where the program made it."""
     recording, refused = case.recording, case.refused
     site = graph.place_of(recording, refused.place).stack[:1]
     # a healed call runs after it was refused, so it is not an earlier call
@@ -190,7 +203,7 @@ def _past_operands(case: Collision) -> set[tuple[str, tuple[object, ...]]]:
     # nor are other calls that the same call makes inside torch, such as an attention's three projections
     while past and past[-1].place == refused.place and not _alone(case, past[-1]):
         past.pop()
-    known: set[tuple[str, tuple[object, ...]]] = set()
+    known: list[tuple[list[_Operand], list[Frame]]] = []
     for op in past:
         if (op.op, op.module, op.autocast) != (refused.op, refused.module, ""):
             continue
@@ -199,8 +212,13 @@ def _past_operands(case: Collision) -> set[tuple[str, tuple[object, ...]]]:
         operands = [(i.dtype, _decision(recording, i.event)) for i in op.inputs if i.dtype in FLOATING]
         # ops with one operand, such as a transpose, ran as a part of the refused call, too
         if len(operands) > 1 and graph.place_of(recording, op.place).stack[:1] == site:
-            known.update(operands)
+            known.append((operands, _in_program(recording, op.place)))
     return known
+
+
+def _in_program(recording: Recording, place: int) -> list[Frame]:
+    """The frames of the program's own code at a place, the innermost first."""
+    return [f for f in graph.place_of(recording, place).stack if f.user]
 
 
 def _alone(case: Collision, op: Op) -> bool:

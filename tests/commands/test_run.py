@@ -442,7 +442,8 @@ def test_ctrl_c_writes_the_reports_and_dies_by_the_signal(training):
     assert traced.out == plain.out
     head, _, report = traced.err.partition("\nKeyboardInterrupt\n")
     assert head.startswith("Traceback (most recent call last):\n") and "dtypetrace" not in head
-    assert report.startswith("dtypetrace: ") and report.count("Traceback") == 0
+    watched, _, summary = report.partition("\n")
+    assert watched == "watched 3 of 4 steps: 1-3" and summary.startswith("dtypetrace: ") and "Traceback" not in report
     assert read(training / "out.json")["findings"] == []
 
 

@@ -162,13 +162,14 @@ def test_fix_patches_although_a_part_fails(monkeypatch, capsys):
         objections = {}
         budget, endings = "run 1 took 1 s", "patched, exit status 0"
         patch = SimpleNamespace(diff=lambda: "--- a/x.py\n", texts={"x.py": ""})
+        patched, changes = SimpleNamespace(error=None, adapters=None), []
         problems = [SimpleNamespace(findings=[SimpleNamespace(code="DT101")], remaining=list)]
 
-        def __init__(self, runner, say):
+        def __init__(self, runner, say, clock):
             pass
 
-        def find(self):
-            return SimpleNamespace(error=None, stdin=False, refused=True)
+        def find(self, *, shown):
+            return SimpleNamespace(error=None, stdin=False, refused=True, adapters=SimpleNamespace())
 
         def prove(self):
             return SimpleNamespace(proven=True, why="nothing is refused", rounds=1)
@@ -176,6 +177,8 @@ def test_fix_patches_although_a_part_fails(monkeypatch, capsys):
     monkeypatch.setattr(fixing, "Repair", Repair)
     monkeypatch.setattr(fixing, "describe", broken)
     monkeypatch.setattr(fixing, "_retrained", broken)
+    monkeypatch.setattr(fixing, "mended", broken)
+    monkeypatch.setattr(fixing, "_left", lambda *_, **__: True)
     status = fixing.fix(fixing.Request(["x.py"]))
     said = capsys.readouterr()
     assert status == 1 and said.out == "--- a/x.py\n" and "proven: nothing is refused" in said.err

@@ -93,10 +93,10 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
 
 def _copy_of_weights(run: Run, op: Op, target: Input, value: Input) -> bool:
     """Whether whole weights are stored in a tensor that the program made narrow by its own word: a copy for an actor, a
-    rollout or a server. The weights keep their digits."""
+    rollout or a server. The weights keep their digits; those that were cloned for a checkpoint may be all there are."""
     event = run.recording.events[target.event] if target.event >= 0 else None
     made = event is not None and event.explicit and event.how in ("cast", "factory")
-    return made and tagged(op, "store") and run.weight_of(value)
+    return made and tagged(op, "store") and value.holder is not None and run.weight_of(value)
 
 
 def _wide_value(op: Op) -> int:

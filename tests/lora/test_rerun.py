@@ -277,5 +277,5 @@ def test_parameters_may_be_given_by_keyword(tmp_path):
         "\noptimizer.add_param_group(param_group={'params': [torch.nn.Parameter(torch.ones(2))]})\nfor step in",
         1,
     )
-    done = fix(tmp_path, "--steps", "2", text=text)
+    done = fix(tmp_path, "--steps", "2", "--html", "a.html", text=text)
     assert "TypeError" not in done.stderr and "adapters in float16 do not learn" in done.stderr, done.stderr

@@ -174,7 +174,7 @@ import torch
 torch.manual_seed(0)
 model = nn.Linear(6, 6)
 file = io.BytesIO()
-torch.save({"exp_avg": torch.zeros(6, 6).half()}, file)
+torch.save({"exp_avg": torch.zeros(6, 6, dtype=torch.float16)}, file)
 file.seek(0)
 optimizer = torch.optim.Adam([model.weight])
 model(torch.randn(2, 6)).sum().backward()

@@ -108,7 +108,7 @@ class Trace(View):
             user=UserCode(script, source),
             healing=_healing() if autofix is True else autofix or None,
             steps=steps,
-            windows=Windows(first, every, self.stop, Novelty(trace_steps) if new else None) if first else None,
+            windows=Windows(first, every, _stops(self), Novelty(trace_steps) if new else None) if first else None,
             numerics=numerics,
             reference=_reference(reference_steps, keep_wide, narrow) if reference or keep_wide or narrow else checks,
             # inside compiled code no call can be repeated with casts, and no module computed in another dtype
@@ -375,6 +375,17 @@ def _refuses(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> boo
     oracle = Oracle()
     said = oracle.ask(func, args, kwargs)
     return isinstance(said, Refuses) and oracle.refusal(func, args, kwargs, said) is not None
+
+
+def _stops(trace: Trace) -> Callable[[], None]:
+    """Closes a trace, and does not keep it alive: what it owns may call this."""
+    ref = weakref.ref(trace)
+
+    def stop() -> None:
+        if (known := ref()) is not None:
+            known.stop()
+
+    return stop
 
 
 def _reference(steps: int | None, keep: tuple[str, ...], narrow: str | None) -> Callable[[Recorder], Any]:

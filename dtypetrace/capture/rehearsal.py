@@ -27,8 +27,7 @@ class Rehearsal:
         self.parameter = nn.Parameter(values)
         self.optimizer = copy.copy(optimizer)
         self.optimizer.state = defaultdict(dict)
-        settings = {k: v.clone() if isinstance(v, Tensor) else copy.copy(v) for k, v in group.items() if k != "params"}
-        self.optimizer.param_groups = [{**settings, "params": [self.parameter]}]
+        self.optimizer.param_groups = [{**settings(group), "params": [self.parameter]}]
         self._step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)  # without any hooks
 
     def step(self, gradient: Tensor) -> None:
@@ -37,11 +36,33 @@ class Rehearsal:
         self._step(self.optimizer)
 
 
+def settings(group: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a parameter group without its parameters."""
+    return {k: v.clone() if isinstance(v, Tensor) else copy.copy(v) for k, v in group.items() if k != "params"}
+
+
+class Bare:
+    """What is needed of an optimizer to copy it after it is gone: neither its parameters nor their state."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._kind: Any = type(optimizer)
+        self._defaults = copy.copy(getattr(optimizer, "defaults", {}))
+
+    def made(self) -> Any:
+        """Such an optimizer without groups. Raises what the optimizer's own code raises, and where it is copied in a
+        way of its own."""
+        if self._kind.__getstate__ is not torch.optim.Optimizer.__getstate__:
+            raise TypeError(f"{self._kind.__name__} has its own way of being copied")
+        made = self._kind.__new__(self._kind)
+        made.__setstate__({"defaults": self._defaults, "state": defaultdict(dict), "param_groups": []})
+        return made
+
+
 @dataclass(frozen=True)
 class Kept:
     """A few numbers of a parameter before one of its steps, and of their gradient."""
 
-    optimizer: Any
+    optimizer: Bare
     name: str
     group: dict[str, Any]
     before: Tensor
@@ -73,7 +94,7 @@ def _rehearsed(kept: Kept) -> Rehearsed | None:
 def _changed(kept: Kept, dtype: torch.dtype) -> Tensor:
     values = kept.before.to(dtype, copy=True)
     old = values.to(torch.float64, copy=True)
-    twin = Rehearsal(kept.optimizer, kept.group, values)
+    twin = Rehearsal(kept.optimizer.made(), kept.group, values)
     for _ in range(STEPS):
         twin.step(kept.gradient)
     return twin.parameter.detach().double() - old

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from ..tables.dtypes import DTYPES
 from . import private
 from .calls import HALVES, dtype_name, readable, shape_of
 from .marks import Ref
-from .rehearsal import Kept, rehearsed
+from .rehearsal import Bare, Kept, rehearsed, settings
 
 Tensor = torch.Tensor
 _SAMPLE = 1024
@@ -35,7 +35,8 @@ _MOST_CHANGES = 64
 """Steps that may begin with new parameters: a program that makes them anew in each step has no end of them."""
 _TOO_MANY = f"an optimizer's new parameters, after {_MOST_CHANGES} steps that each began with new ones"
 _REHEARSED = 4
-"""The step after which lost steps are taken again in float32; at the end of a run that takes fewer."""
+"""The step of which is kept what is needed to take it again in float32, at the end of the run; the last step of a run
+that takes fewer."""
 _MOVED, _STATE_LOST = 0.5, 0.05
 """A weight of which a smaller share moves, or of whose state a larger share is zero where the gradient is not, may not
 learn (``rules.mechanisms``)."""
@@ -129,12 +130,14 @@ class Updates:
             return tuple(update for watched in self._optimizers for update in watched.read())
 
     def rehearsed(self) -> tuple[Rehearsed, ...]:
-        """What float32 steps do to 16-bit weights that do not learn: for each optimizer and dtype, one weight."""
-        for watched in self._optimizers:
-            optimizer = watched.ref()
-            if optimizer is not None and watched.steps < _REHEARSED:
-                watched.rehearse(optimizer)
-        return tuple(one for watched in self._optimizers for one in watched.rehearsed)
+        """What float32 steps do to 16-bit weights that do not learn: for each optimizer and dtype, one weight.
+        Waits for the device."""
+        with private.unseen():
+            for watched in self._optimizers:
+                optimizer = watched.ref()
+                if optimizer is not None and watched.steps < _REHEARSED:
+                    watched.keep(optimizer)
+            return tuple(one for watched in self._optimizers for one in rehearsed(watched.lost()))
 
     def state(self) -> tuple[StateTensors, ...]:
         """What the optimizers keep for their parameters, as it was when it was last looked at."""
@@ -161,7 +164,7 @@ class _Optimizer:
         self.entries: dict[str, State] = {}
         """What the state of the first parameter that has one consists of, by name."""
         self.held: tuple[StateTensors, ...] = ()
-        self.rehearsed: tuple[Rehearsed, ...] = ()
+        self.kept: tuple[_Steps, ...] = ()
 
     def rest(self) -> None:
         self.measuring = False
@@ -264,12 +267,19 @@ class _Optimizer:
         for samples in self.samples:
             samples.ends(optimizer, state)
         if self.steps == _REHEARSED:  # the optimizer may be gone when the run has ended
-            self.rehearse(optimizer)
+            self.keep(optimizer)
 
-    def rehearse(self, optimizer: Any) -> None:
-        """Takes the steps again with copies of a few numbers, where 16-bit weights do not learn."""
-        kept = [one for samples in self.samples for one in samples.kept(optimizer)]
-        self.rehearsed = rehearsed(kept) if kept else ()
+    def keep(self, optimizer: Any) -> None:
+        """Keeps copies of a few numbers of 16-bit weights, with which a step can be taken again."""
+        try:
+            self.kept = tuple(found for samples in self.samples if (found := samples.kept(optimizer)) is not None)
+        except Exception:  # the settings are the program's own objects, and they may not be copied
+            self.kept = ()
+
+    def lost(self) -> Iterator[Kept]:
+        """Of what was kept, the weights that did not learn. Waits for the device."""
+        for steps in self.kept:
+            yield from steps.first_lost()
 
     def _look_at_dtypes(self, optimizer: Any) -> None:
         """Counts the tensors and numbers of the state by name and dtype."""
@@ -336,16 +346,30 @@ _NOTHING: dict[str, Any] = {
 }
 
 
-def _group_of(optimizer: Any, parameter: Tensor | None) -> dict[str, Any]:
-    """The parameter group that holds a parameter; the first one where it is gone."""
-    groups: list[dict[str, Any]] = optimizer.param_groups
-    return next((g for g in groups if any(p is parameter for p in g["params"])), groups[0])
-
-
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
     """The entries of a parameter group that decide how its parameters move."""
     decay = group.get("weight_decay")
     return {"lr": group.get("lr"), "eps": group.get("eps"), "decay": decay if isinstance(decay, (int, float)) else 0.0}
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """One step of an optimizer's 16-bit parameters, by row of their samples: none of it belongs to the program."""
+
+    optimizer: Bare
+    names: Sequence[str]
+    groups: Sequence[dict[str, Any]]
+    sizes: Sequence[int]
+    before: Tensor
+    gradients: Tensor
+    lost: Tensor
+    """Which had a gradient and did not learn, on their device."""
+
+    def first_lost(self) -> Iterator[Kept]:
+        """The first one that did not learn. Waits for the device."""
+        for row in [row for row, lost in enumerate(self.lost.tolist()) if lost][:1]:
+            before, gradient = (part[row, : self.sizes[row]] for part in (self.before, self.gradients))
+            yield Kept(self.optimizer, self.names[row], self.groups[row], before, gradient)
 
 
 class _Samples:
@@ -379,18 +403,19 @@ class _Samples:
         """Of 16-bit parameters: the numbers before the last step in which they were finite and had a gradient, and that
         gradient."""
 
-    def kept(self, optimizer: Any) -> Iterator[Kept]:
-        """Of the first 16-bit parameter that had a gradient and did not learn: ``last``. Waits for the device."""
+    def kept(self, optimizer: Any) -> _Steps | None:
+        """``last``, of 16-bit parameters, and which of them had a gradient and did not learn."""
         if self.last is None:
-            return
+            return None
         reached = self.reached.sum(1)
         lost = ((self.moved & self.reached).sum(1) < _MOVED * reached) | self.broken.any(1)
         for seen in self.states.values():
             lost |= seen[0] > _STATE_LOST
-        for row in torch.nonzero(lost & (reached > 0)).flatten().tolist()[:1]:
-            before, gradient = (part[row, : self.sizes[row]] for part in self.last)
-            tracked = self.tracked[row]
-            yield Kept(optimizer, tracked.name, _group_of(optimizer, tracked.ref()), before, gradient)
+        copied = [(group, settings(group)) for group in optimizer.param_groups]
+        of = {id(p): found for group, found in copied for p in group["params"]}
+        groups = [of.get(id(tracked.ref()), copied[0][1]) for tracked in self.tracked]
+        names = [tracked.name for tracked in self.tracked]
+        return _Steps(Bare(optimizer), names, groups, self.sizes, *self.last, lost & (reached > 0))
 
     def _keep(self, before: Tensor, gradients: Tensor, hit: Tensor) -> None:
         usable = (hit.any(1) & torch.isfinite(before).all(1))[:, None]

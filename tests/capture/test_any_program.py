@@ -40,6 +40,15 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def flags_as_before():
+    """Dispatch modes of several threads leave torch's three flags, which Dynamo guards on, wrong for what runs later."""
+    before = {name: value for name, value in vars(_python_dispatch).items() if name.startswith("_is_in_")}
+    yield
+    for name, value in before.items():
+        setattr(_python_dispatch, name, value)
+
+
 class Stop(Exception):
     """What the programs raise."""
 

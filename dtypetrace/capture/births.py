@@ -452,13 +452,9 @@ class Births:
                 with private.DisableTorchFunction():
                     self.origins.mark_of(tensor, place, name)
 
-    def registered(self, name: str, tensor: Tensor, frame: FrameType | None, before: Tensor | None = None) -> None:
+    def registered(self, name: str, tensor: Tensor, frame: FrameType | None) -> None:
         """A parameter or buffer was set on a module; if the module's constructor has just made it, its kind is
-        ``parameter``.
-
-        ``before``: what it replaces. Where that has another dtype than a checkpoint, a load that assigns it, and does
-        not copy, decided.
-        """
+        ``parameter``."""
         place = self.clock.place(self.clock.thread_state(), frame)
         mark = self.origins.of(tensor)
         if mark is None:
@@ -466,26 +462,13 @@ class Births:
             self.origins.mark(tensor, self.origins.event(event), -1)
             return
         event = self.origins.events[mark.event]
-        changes = before is not None and before.dtype is not tensor.dtype
-        if changes and event.how == "load" and _assigns_state(frame):
-            loaded = RawEvent("load", "load_state_dict", place, -1, (), tensor.dtype, explicit=True, name=name)
-            mark.event = self.origins.event(loaded)
-        elif event.how == "factory" and (event.place == place or self._in_constructor(event.place, place)):
+        if event.how == "factory" and (event.place == place or self._in_constructor(event.place, place)):
             mark.event = self.origins.event(event._replace(how="parameter", name=name))
 
     def _in_constructor(self, made: int, registered: int) -> bool:
         """Whether a library's constructor made a tensor and registered it: ``self.weight = Parameter(ones(n))``."""
         code = self.places.same_call(made, registered)
         return code is not None and code.co_name == "__init__" and not self.clock.user(code.co_filename)
-
-
-def _assigns_state(frame: FrameType | None) -> bool:
-    """Whether ``load_state_dict(assign=True)`` sets a parameter or a buffer."""
-    setting = frame.f_back if frame is not None else None
-    for running in (frame, setting, setting.f_back if setting is not None else None):
-        if running is not None and running.f_code.co_name == "_load_from_state_dict":
-            return running.f_code.co_filename.endswith("torch/nn/modules/module.py")
-    return False
 
 
 def _birth_kind(how: str) -> str:

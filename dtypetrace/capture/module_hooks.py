@@ -184,8 +184,7 @@ class ModuleHooks:
         if isinstance(tensor, torch.Tensor) and not recorder.broken:
             try:
                 with private.DisableTorchFunction():
-                    before = module._parameters.get(name, module._buffers.get(name))
-                    recorder.births.registered(name, tensor, sys._getframe(1), before)
+                    recorder.births.registered(name, tensor, sys._getframe(1))
                 self._tell("registered", sys._getframe(1))
             except Exception:
                 recorder.fail("a registration hook")

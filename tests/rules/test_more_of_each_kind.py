@@ -373,7 +373,7 @@ weights = torch.load(saved({k: v.half() for k, v in net[0].state_dict().items()}
 net[0].load_state_dict(weights, assign=True)
 net(torch.randn(2, 4).half())
 """,
-        "net[0].load_state_dict(weights, assign=True)",
+        "weights = torch.load(saved({k: v.half()",
     ),
     "a buffer": (
         SAVED

@@ -625,7 +625,7 @@ def test_two_ranks_print_one_report_and_write_one_file(tmp_path):
     ended = finish(start([*launcher, "-m", "dtypetrace", "run", "--json", "out.json", "train.py", "-x"], tmp_path))
     assert ended.status == 0, ended.err
     assert ended.out.count("total 3 ['train.py', '-x']") == 2
-    assert ended.err.count("dtypetrace: no dtype problem found in 1 step") == 1, ended.err
+    assert ended.err.count("dtypetrace: no dtype problem found on 2 ranks; on rank 0 in 1 step") == 1, ended.err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.json", "train.py"]
     report = read(tmp_path / "out.json")
     assert report["findings"] == [] and report["meta"]["ranks"] == "0, 1"

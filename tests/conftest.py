@@ -33,6 +33,8 @@ def installed() -> list[str]:
         found.append("a torch function mode")
     if torch._C._len_torch_dispatch_stack():
         found.append("a torch dispatch mode")
+    if not torch._C._is_torch_function_enabled():
+        found.append("torch functions that no mode sees")
     for module in (torch.nn.modules.module, sys.modules["torch.optim.optimizer"]):
         found += [
             name

@@ -205,7 +205,6 @@ __all__ = [
     "set_grad_enabled",
     "sharded_policy",
     "top_saved_tensors_hooks",
-    "unseen",
     "works_in_a_mode",
 ]
 
@@ -310,25 +309,6 @@ def for_supporting_modes(dispatch: Callable[..., Any]) -> Callable[..., Any]:
         return dispatch(self, key, *args, **kwargs)
 
     return dispatch_with_rule
-
-
-class unseen:
-    """A block whose torch calls no mode and no subclass sees: neither ours nor the program's.
-
-    What runs while the program does names the guards themselves: they are written in C, so an interrupt cannot come
-    between what they change and the block.
-    """
-
-    __slots__ = ("_guards",)
-
-    def __enter__(self) -> None:
-        self._guards: tuple[Any, ...] = (DisableTorchFunction(), DisableTorchDispatch())
-        for guard in self._guards:
-            guard.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        for guard in reversed(self._guards):
-            guard.__exit__(*error)
 
 
 _SUSPENDED = {f.__code__ for f in (_GeneratorContextManager.__enter__, _GeneratorContextManager.__exit__)}

@@ -14,6 +14,7 @@ from torch import nn
 from ..records import Rehearsed
 from . import private
 from .calls import dtype_name
+from .held_signals import held
 
 Tensor = torch.Tensor
 STEPS = 4
@@ -72,14 +73,14 @@ class Kept:
 def rehearsed(kept: Iterable[Kept]) -> tuple[Rehearsed, ...]:
     """What the same steps do to the same numbers in their own dtype and in float32, compared with float64; parameters
     whose optimizer does not step such a copy are left out."""
-    with private.unseen():
+    with private.DisableTorchFunction(), private.DisableTorchDispatch():
         found = [_rehearsed(one) for one in kept]
     return tuple(one for one in found if one is not None)
 
 
 def _rehearsed(kept: Kept) -> Rehearsed | None:
     dtypes = kept.before.dtype, torch.float32, torch.float64
-    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+    with held(), torch.enable_grad(), torch.random.fork_rng(devices=[]):  # an interrupt would leave them as they are
         try:
             narrow, wide, true = (_changed(kept, dtype) for dtype in dtypes)
         except Exception:  # the optimizer's own code may fail on such a copy

@@ -132,7 +132,7 @@ class Updates:
     def rehearsed(self) -> tuple[Rehearsed, ...]:
         """What float32 steps do to 16-bit weights that do not learn: for each optimizer and dtype, one weight.
         Waits for the device."""
-        with private.unseen():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch():
             for watched in self._optimizers:
                 optimizer = watched.ref()
                 if optimizer is not None and watched.steps < _REHEARSED:

@@ -100,7 +100,7 @@ def preflight(
 
 def _rehearsal(optimizer: Any, names: dict[int, str]) -> tuple[Trial, ...]:
     """One trial for each dtype and group of hyperparameters with which narrow weights are trained."""
-    with private.unseen():
+    with private.DisableTorchFunction(), private.DisableTorchDispatch():
         return tuple(_trials(optimizer, names))
 
 

@@ -83,7 +83,7 @@ def _converted(original: Callable[..., Any]) -> Callable[..., Any]:
         count = self.numel()
         if count > _MOST_CONVERTED:
             raise NeedsValueError(f"the {count:,} numbers of a tensor were asked for by numpy() or tolist()")
-        with private.unseen():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch():
             original(torch.empty(0, dtype=self.dtype, requires_grad=self.requires_grad), *args, **kwargs)
             return original(torch.ones(tuple(self.shape), dtype=self.dtype), *args, **kwargs)
 

@@ -72,7 +72,7 @@ class LedgerHealer(Healer):
 
     def module_output(self, module: nn.Module, result: Any) -> None:
         """See :meth:`capture.protocols.Healer.module_output`."""
-        with private.unseen():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch():
             for tensor in list(_inside(result)):
                 entries = self.ledger["graphed" if tensor.requires_grad else "outputs"]
                 if len(entries) < MOST_VALUES and (numbers := numbers_of(tensor)) is not None:

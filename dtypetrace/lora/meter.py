@@ -46,7 +46,7 @@ class Meter:
 
     def _sample(self, parameter: nn.Parameter) -> torch.Tensor:
         home = next(iter(self.parameters.values())).device  # a model may use several devices
-        with private.unseen():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch():
             return sample(parameter.detach()).float().to(home)
 
     def _samples(self) -> torch.Tensor:
@@ -64,7 +64,7 @@ class Meter:
 
     def begins(self, loss: torch.Tensor, optimizer: Any, left_out: bool, scale: float = 1.0) -> None:
         """Before a step. ``scale`` is what a fused step will divide the gradients by."""
-        with private.unseen(), torch.no_grad():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), torch.no_grad():
             self.losses.append(loss.detach().float())
             for name, parameter in self.parameters.items():
                 if parameter.grad is not None and not left_out:
@@ -83,7 +83,7 @@ class Meter:
         (optimizer, before), self._running = self._running, None
         if optimizer is not None:
             self.updates.ends(optimizer)
-        with private.unseen(), torch.no_grad():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), torch.no_grad():
             self.changes.append((self._samples() - before).abs().mean())
 
     def watch_writes(self, on: bool) -> None:

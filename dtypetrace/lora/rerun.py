@@ -78,7 +78,7 @@ class Adapters:
         if isinstance(param_group, dict) and not isinstance(param_group.get("params", ()), (torch.Tensor, set)):
             param_group["params"] = list(param_group["params"])  # a generator can be read only once
             members = (p[1] if isinstance(p, tuple) else p for p in param_group["params"])
-            with private.unseen():
+            with private.DisableTorchFunction(), private.DisableTorchDispatch():
                 try:
                     self._look([p for p in members if isinstance(p, torch.Tensor)])
                 except Exception as error:  # the program's optimizer must still be made
@@ -126,7 +126,7 @@ class Adapters:
         if known is None:
             return
         _, dtype, parameters = known
-        with private.unseen():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch():
             if narrow(parameters) and private.current_graph_task_id() == -1:  # the program has cast them again
                 to_float32([Adapter("", {str(i): p for i, p in enumerate(parameters)})])
             device = parameters[0].device.type
@@ -187,14 +187,14 @@ class Adapters:
             return
         self.meter.watch_writes(False)  # still on after a step that raised
         infinite = getattr(optimizer, "found_inf", None)  # a fused step checks by itself
-        with private.unseen():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch():
             left_out = infinite is not None and bool(infinite)
         self._begins(optimizer, left_out)
         self.meter.watch_writes(True)
 
     def _begins(self, optimizer: Any, left_out: bool) -> None:
         scale = getattr(optimizer, "grad_scale", None)
-        with private.unseen(), torch.no_grad():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), torch.no_grad():
             if self.how == UNTRAINED:
                 self._start = {n: p.detach().clone() for n, p in self.meter.parameters.items()}
             self.meter.begins(torch.tensor(self._loss), optimizer, left_out, float(scale) if scale is not None else 1.0)
@@ -205,7 +205,7 @@ class Adapters:
             return
         self.meter.watch_writes(False)
         self.meter.ends()
-        with private.unseen(), torch.no_grad():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), torch.no_grad():
             for name, values in self._start.items():
                 self.meter.parameters[name].data.copy_(values)
             self._start = {}

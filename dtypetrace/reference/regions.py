@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from ..capture.compiled.inductor import Repeated, alone, copied_to
+from ..capture import private
+from ..capture.compiled.inductor import Repeated, copied_to
 from ..capture.compiled.ledger import Captured, Compiled
 from ..capture.recorder import Recorder
 from ..records.compiled import rounding
@@ -53,12 +54,22 @@ class Regions:
             if begun is None or not begun.saved_these(graph, inputs):
                 return None
             call = self._begun.pop(id(region))
-        with alone():
+        with (
+            private.DisableTorchFunction(),
+            private.DisableTorchDispatch(),
+            private.BelowAutograd(),
+            private.DisableAutocast(),
+        ):
             part = self._guarded(region, lambda: _Part(compiled, graph, inputs))
         return None if part is None else lambda results: self._ended(call, part, results)
 
     def _ended(self, call: _Call, part: _Part, results: Any) -> None:
-        with alone():
+        with (
+            private.DisableTorchFunction(),
+            private.DisableTorchDispatch(),
+            private.BelowAutograd(),
+            private.DisableAutocast(),
+        ):
             self._guarded(call.region, lambda: call.add(part, results))
         if call.has_saved:
             self._begun[id(call.region)] = call

@@ -92,7 +92,7 @@ def tried(tape: Tape, asked: Sequence[Asked]) -> tuple[LeftOut, ...]:
     """What became of each damaged result without the rounding of each candidate."""
     found: list[LeftOut] = []
     left = MOST_WORK
-    with torch.no_grad(), private.DisableTorchFunction(), private.DisableTorchDispatch():
+    with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
         for number, candidates, unit in asked:
             calls = tape.needed((number,), CALLS_OF_RESULT)
             work = len(calls) * (2 + len(candidates))

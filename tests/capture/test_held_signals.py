@@ -41,6 +41,7 @@ def state():
     return (
         torch._C._is_torch_function_enabled(), torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
         torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(),
+        torch._C._dispatch_tls_local_exclude_set().raw_repr(), torch._C._dispatch_tls_local_include_set().raw_repr(),
     )  # fmt: skip
 
 
@@ -228,6 +229,35 @@ def test_nothing_of_ours_runs_between_no_grad_and_its_block():
     ours = os.path.dirname(dtypetrace.__file__)
     assert not [file for file in looked if file.startswith(ours)]
     assert [file for file in ran if file.startswith(ours)]
+
+
+@pytest.mark.parametrize("options", [{}, {"numerics": True}, {"autofix": True}], ids=str)
+def test_no_function_of_ours_returns_with_a_guard_entered(options):
+    """An interrupt at its end would leave torch functions or the dispatcher's modes off for good."""
+    entered, returned = {}, []
+    ours = os.path.dirname(dtypetrace.__file__)
+
+    def guards():
+        return torch._C._is_torch_function_enabled(), torch._C._dispatch_tls_local_exclude_set().raw_repr()
+
+    def look(frame, what, _):
+        if not frame.f_code.co_filename.startswith(ours):
+            return
+        if what == "call":
+            entered[frame] = guards()
+        elif what == "return" and entered.pop(frame, guards()) != guards():
+            returned.append(f"{frame.f_code.co_qualname} in {frame.f_code.co_filename}")
+
+    model = nn.Linear(8, 8).bfloat16()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    with dtypetrace.trace(**options):
+        sys.setprofile(look)
+        for _ in range(3):
+            model(torch.ones(4, 8).bfloat16()).pow(2).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    sys.setprofile(None)
+    assert not entered and sorted(set(returned)) == []
 
 
 # ---------------------------------------------------------------- another thread

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 
-from .. import private
 from ..calls import dtype_name
 from ..marks import Ref
 from .kernels import Buffer
@@ -204,13 +203,6 @@ def copied_to(node: Any) -> str | None:
         return None
     name: str = node.args[0].name
     return name
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """A block whose calls nothing records, differentiates or casts."""
-    with private.unseen(), torch.no_grad(), private.DisableAutocast():
-        yield
 
 
 # ---------------------------------------------------------------- custom operators

@@ -326,7 +326,7 @@ def test_a_badge_leads_to_its_finding(browser, reports):
     with Visit(browser, reports["demo"]) as v:
         v.page.click(".tree .badge")
         assert v.page.evaluate("location.hash") == "#DT101-1"
-        assert "current" in v.page.locator("#DT101-1").get_attribute("class")
+        v.page.wait_for_selector("#DT101-1.current")  # the page hears of the new fragment a moment later
         assert 0 <= v.page.locator("#DT101-1").bounding_box()["y"] < 200
 
 

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
 from dtypetrace.records import Finding, Place, Recording
 from dtypetrace.records.text import LIVE
@@ -65,12 +66,15 @@ def run(folder: Path, text: str, *, before: str = "", name: str = "program.py", 
     file = folder / name
     file.write_text(text, encoding="utf-8")
     linecache.checkcache(str(file))
-    names: dict = {"__name__": "program", "__file__": str(file)}
+    module = ModuleType("program")  # Dynamo imports the module of a function that it inlines
+    names: dict = vars(module)
+    names["__file__"] = str(file)
     exec("import torch\nfrom torch import nn\nimport torch.nn.functional as F\n" + textwrap.dedent(before), names)
     code = compile(text, str(file), "exec", dont_inherit=True)
     trace = Trace(model, script=file, source=folder, **options)
     error = None
     imported, path = set(sys.modules), list(sys.path)
+    sys.modules["program"] = module
     try:
         with trace:
             exec(code, names)

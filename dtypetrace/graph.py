@@ -1,8 +1,7 @@
 """How dtypes flowed: origins and flows over a recording, and the networkx graph of it.
 
 Each event names the one before it, so a flow follows the path that the tensor really took. The merged graph has cycles
-(loops in the program), and a shortest path in it may be one that no tensor took: use it only to explore, with
-:func:`slice_to`.
+(loops in the program), and a shortest path in it may be one that no tensor took: use it only to explore.
 """
 
 from __future__ import annotations
@@ -523,7 +522,7 @@ def build(recording: Recording) -> nx.MultiDiGraph:
     >>> build(Recording()).number_of_nodes()
     0
     """
-    import networkx as nx  # takes a tenth of a second, and only drawings and what is asked for need it
+    import networkx as nx  # takes a tenth of a second, and it is needed only where it is asked for
 
     graph = nx.MultiDiGraph()
     for number, op in enumerate(recording.ops):
@@ -542,15 +541,3 @@ def build(recording: Recording) -> nx.MultiDiGraph:
                     graph.add_node(node, kind=event.how, dtype=event.to, place=event.place, name=event.name)
                 graph.add_edge(node, ("op", number), dtype=operand.dtype, operand=index)
     return graph
-
-
-def slice_to(recording: Recording, op: int, limit: int = 60) -> nx.MultiDiGraph:
-    """What led to one op: the nearest ``limit`` nodes upstream of it, following first-occurrence producers."""
-    graph = build(recording)
-    kept = {("op", op)}
-    front = [("op", op)]
-    while front and len(kept) < limit:
-        above = sorted({p for node in front for p in graph.predecessors(node)} - kept)
-        front = above[: limit - len(kept)]
-        kept.update(front)
-    return graph.subgraph(kept).copy()

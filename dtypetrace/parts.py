@@ -1,6 +1,6 @@
 """Parts of dtypetrace's own work: if one fails, only that part is lost, and the report says which.
 
-A bug in a remedy, a drawing or a rule must not cost the other findings. The code that combines the parts collects the
+A bug in a remedy, a view or a rule must not cost the other findings. The code that combines the parts collects the
 failures (:func:`collected`) and shows them under ``not seen``. Outside such a block, a failure is raised. Standard
 library only.
 """

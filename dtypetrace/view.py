@@ -23,7 +23,7 @@ class View(ABC):
 
     _FOR_USERS: tuple[str, ...] = (
         "diff", "findings", "fixes", "operators", "precision_plan", "receipt", "recording", "report", "save", "show",
-        "slice", "to_dataframe", "to_json", "to_networkx", "what_if", "why",
+        "to_dataframe", "to_json", "to_networkx", "what_if", "why",
     )  # fmt: skip
     """What ``dir()`` and completion show; the other names are for dtypetrace itself."""
 
@@ -174,13 +174,6 @@ class View(ABC):
 
         return Receipt(receipt.rows(self.recording))
 
-    def slice(self, op: int, limit: int = 60) -> Slice:
-        """What led to one op, given its number in ``to_dataframe()``: the ``limit`` nearest nodes, drawn in a notebook.
-
-        Raises ValueError if no op has this number.
-        """
-        return Slice(self.recording, op, limit)
-
     def why(self, target: Any) -> Why:
         """How the dtype of a module, parameter or tensor was decided: its origin and the steps since.
 
@@ -193,9 +186,9 @@ class View(ABC):
         from . import graph
 
         if isinstance(target, str):
-            return Why(self.recording, graph.why(self.recording, target))
+            return Why(graph.why(self.recording, target))
         step, dtype = self._event_of(target)
-        return Why(self.recording, (graph.chain(self.recording, "tensor", dtype, step),))
+        return Why((graph.chain(self.recording, "tensor", dtype, step),))
 
     def _event_of(self, tensor: Any) -> tuple[int, str]:
         raise ValueError("a saved trace holds no tensors; ask why() for a module or parameter by name")
@@ -245,47 +238,10 @@ setattr(Finding, "_repr_html_", _finding_html)  # noqa: B010 -- records do not d
 setattr(Finding, "_repr_pretty_", _finding_text)  # noqa: B010
 
 
-class Slice:
-    """What led to one op. ``graph`` is a ``networkx.MultiDiGraph`` like that of ``to_networkx``, without the nodes
-    farther away."""
-
-    def __init__(self, recording: Recording, op: int, limit: int) -> None:
-        if not 0 <= op < len(recording.ops):
-            raise ValueError(
-                f"there is no op {op}; the {len(recording.ops):,} distinct ops are numbered from 0, as "
-                f"to_dataframe() shows"
-            )
-        self._recording = recording
-        self._op = int(op)
-        self._limit = limit
-
-    @property
-    def graph(self) -> Any:
-        from . import graph
-
-        return graph.slice_to(self._recording, self._op, self._limit)
-
-    def __repr__(self) -> str:
-        from .render import pictures
-
-        return pictures.text(self._picture())
-
-    def _picture(self) -> Any:
-        from .render import pictures
-
-        return pictures.Pictures(self._recording).ops(self._op, self._limit)
-
-    def _repr_html_(self) -> str:
-        from .render import notebook
-
-        return notebook.flow_html(self._picture(), f"What led to {self._recording.ops[self._op].op}", repr(self))
-
-
 class Why:
     """The answer of ``why``. Its repr is the text, ``chains`` has one chain for each tensor."""
 
-    def __init__(self, recording: Recording, chains: tuple[Chain, ...]) -> None:
-        self._recording = recording
+    def __init__(self, chains: tuple[Chain, ...]) -> None:
         self.chains = chains
 
     def __repr__(self) -> str:
@@ -294,11 +250,9 @@ class Why:
         return report.why_text(self.chains)
 
     def _repr_html_(self) -> str:
-        from .render import notebook, pictures
+        from .render import notebook
 
-        return notebook.flow_html(
-            pictures.Pictures(self._recording).chains(self.chains), "How the dtypes came about", repr(self)
-        )
+        return notebook.text_html(repr(self))
 
 
 class Receipt:

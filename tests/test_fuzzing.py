@@ -108,7 +108,7 @@ def look(trace: View, number: int) -> None:
         lambda: [trace.to_dataframe(of).to_csv() for of in ("ops", "findings", "casts")],
         lambda: [trace.to_dataframe(of).to_csv() for of in ("parameters", "gradients", "backward")],
         lambda: _why(trace),
-        lambda: (recording.ops and repr(trace.slice(len(recording.ops) - 1)), trace.to_networkx()),
+        trace.to_networkx,
         lambda: trace._repr_html_().encode(),
         lambda: ([f._repr_html_() for f in findings], list(map(str, trace.fixes)), trace.diff(), repr(trace)),
     )

@@ -290,24 +290,6 @@ def test_a_loop_is_a_cycle():
     assert list(nx.simple_cycles(graph.build(Recording(PLACES, (event("factory", "float32"),), ops))))
 
 
-def test_a_slice_is_what_led_to_an_op_and_no_more():
-    recording = chain(6)
-    assert set(graph.slice_to(recording, 2)) == {("op", 0), ("op", 1), ("op", 2), ("origin", 0)}
-    assert set(graph.slice_to(recording, 0)) == {("op", 0), ("origin", 0)}
-
-
-@pytest.mark.parametrize("limit", [1, 2, 10, 60])
-def test_a_slice_keeps_the_nearest(limit):
-    cut = graph.slice_to(chain(100), 99, limit=limit)
-    assert len(cut) == limit
-    assert ("op", 99) in cut
-
-
-def test_a_slice_of_a_loop_ends():
-    ops = (op("add", [Input("float32", 0, 1)]), op("mul", [Input("float32", 0, 0)]))
-    assert len(graph.slice_to(Recording(PLACES, (event("factory", "float32"),), ops), 1)) == 2
-
-
 def test_the_graph_of_a_real_step(tmp_path):
     program = programs.run(
         tmp_path,

@@ -163,7 +163,6 @@ def views(trace: dtypetrace.view.View, folder: Path) -> dict[str, object]:
         "JSON": (folder / "report.json").read_text("utf-8"),
         "frames": [trace.to_dataframe(of).to_csv() for of in frames],
         "operators": trace.operators(),
-        "slice": repr(trace.slice(0)),
     }
 
 

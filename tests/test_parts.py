@@ -109,7 +109,6 @@ def test_the_console_shows_the_rest(monkeypatch, trace, part):
 @pytest.mark.parametrize(
     ("owner", "name", "part"),
     [
-        (cards, "draw", "the drawing of DT101"),
         (cards, "windows", "the source lines of DT101"),
         (cards, "change", "the diff of DT101"),
         (module_tree, "tree", "the module tree"),
@@ -127,8 +126,9 @@ def test_the_page_shows_the_rest(monkeypatch, trace, owner, name, part):
 
 
 def test_a_cell_shows_the_rest(monkeypatch, trace):
-    monkeypatch.setattr(cards, "draw", broken)
-    assert "the drawing of DT101" in trace._repr_html_() and "the drawing of DT101" in trace.findings[0]._repr_html_()
+    monkeypatch.setattr(cards, "windows", broken)
+    part = "the source lines of DT101"
+    assert part in trace._repr_html_() and part in trace.findings[0]._repr_html_()
 
 
 def test_the_json_holds_the_rest(monkeypatch, trace):

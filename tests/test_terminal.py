@@ -92,7 +92,6 @@ def test_the_text_of_each_view(refused, tmp_path):
         "console": shown.getvalue(),
         "repr": repr(loaded),
         "why": repr(loaded.why(loaded.recording.parameters[0].name)),
-        "slice": repr(loaded.slice(0)),
         "operators": report.operators_text(loaded.recording),
     }
     assert {name: steers(text) for name, text in texts.items()} == dict.fromkeys(texts, [])

@@ -14,7 +14,7 @@ from .. import report
 from ..lora.retrain import retrain
 from ..lora.verdict import Retraining
 from ..records import Recording
-from ..render import curves, retraining
+from ..render import retraining
 
 
 def retrain_lora(
@@ -86,13 +86,8 @@ class RetrainingResult(Retraining):
         """Two rows for each adapter, ``before`` and ``after``, as a pandas DataFrame."""
         return retraining.frame(self)
 
-    def svg(self) -> str:
-        """The picture of both runs: how far a step moves the weights compared with their dtype's resolution, and the
-        losses."""
-        return curves.curves(self)
-
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Writes verdict, picture and table as one HTML file that opens anywhere and loads nothing."""
+        """Writes verdict and table as one HTML file that opens anywhere and loads nothing."""
         report.write_html(path, Recording(), (), retraining=self)
 
     def __repr__(self) -> str:

@@ -1,1 +1,1 @@
-"""Every rendering of a recording: console, HTML, drawings, frames, notebook. Never imports torch."""
+"""Every rendering of a recording: console, HTML, frames, notebook. Never imports torch."""

@@ -1,11 +1,11 @@
-"""A finding as the HTML report shows it: source lines with labels, the flow as a drawing, the fix as a diff. Without
+"""A finding as the HTML report shows it: source lines with labels, the fix as a diff. Without
 source lines the flow is told in words."""
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..parts import attempt
@@ -14,8 +14,6 @@ from ..tables.english import rival, subject
 from . import wording
 from .excerpt import joined
 from .layout import columns
-from .pictures import Pictures
-from .svg import draw
 
 _AROUND = 2
 """Lines shown above and below a labelled one."""
@@ -44,8 +42,6 @@ class SourceLine:
     number: int
     pieces: list[tuple[str, bool]]
     marks: list[Label] = field(default_factory=list)
-    anchor: str = ""
-    """The id that a drawing's node links to."""
 
 
 @dataclass
@@ -89,7 +85,6 @@ class Card:
     chain: list[tuple[str, str, str]]
     """(place, words, dtype), the birth first; empty where labels at the source lines say the same."""
     windows: list[Window]
-    drawing: str
     notes: list[str]
     raised: str
     fix: str
@@ -105,25 +100,16 @@ def card(
     recording: Recording,
     f: Finding,
     anchor: str,
-    pictures: Pictures,
     *,
     source: bool = True,
     brief: bool = False,
-    drawing: bool = True,
-    linked: bool = False,
 ) -> Card:
-    """One finding as it is shown; ``brief`` leaves out the drawing and the source, ``linked`` lets nodes of the drawing
-    lead to the lines, on a page that has them by their anchors."""
+    """One finding as it is shown; ``brief`` leaves out the source."""
     labels = attempt(f"the labels of {f.code}", lambda: _labels(f), [])
     shown: list[Window] = (
         attempt(f"the source lines of {f.code}", lambda: windows(recording, labels), []) if source and not brief else []
     )
-    files = list(dict.fromkeys(frame.file for frame, _ in labels))
-    links = _links(shown, files, anchor) if linked else {}
     changes: list[DiffBlock] = attempt(f"the diff of {f.code}", lambda: changes_of(recording, f), []) if source else []
-    drawn = (
-        attempt(f"the drawing of {f.code}", lambda: _drawing(pictures, f, links), "") if drawing and not brief else ""
-    )
     return Card(
         anchor=anchor,
         code=f.code,
@@ -136,7 +122,6 @@ def card(
         phase=f.phase if f.phase != "other" else "",
         chain=attempt(f"the flow of {f.code}", lambda: _chain(f), []) if not shown else [],
         windows=shown,
-        drawing=drawn,
         notes=list(
             dict.fromkeys(
                 (*attempt(f"a note of {f.code}", lambda: wording.operand_notes(f), ()), *f.notes, *wording.tried(f))
@@ -151,27 +136,6 @@ def card(
         stack=[(f"{wording.relative(frame.file)}:{frame.line}", frame.function, frame.user) for frame in f.site.stack],
         explained=f"dtypetrace explain {f.code}",
     )
-
-
-_SAYS_NOTHING = 2
-"""Nodes of a drawing that repeats the label of one line."""
-
-
-def _drawing(pictures: Pictures, f: Finding, links: Mapping[tuple[str, int], str]) -> str:
-    picture = pictures.finding(f)
-    if len(picture) <= _SAYS_NOTHING:
-        return ""
-    return draw(picture, f"The flow of dtypes that led to {f.code}: {f.title}", links)
-
-
-def _links(windows: Sequence[Window], files: Sequence[str], anchor: str) -> dict[tuple[str, int], str]:
-    """Gives the labelled lines ids; returns them by file and line. ``files``: those of the windows, in order."""
-    links = {}
-    for number, (window, file) in enumerate(zip(windows, files)):
-        for line in window.lines:
-            if line is not None and line.marks:
-                line.anchor = links[file, line.number] = f"{anchor}-{number}-{line.number}"
-    return links
 
 
 def _labels(f: Finding) -> list[tuple[Frame, str]]:

@@ -14,13 +14,12 @@ from ..parts import attempt, collected
 from ..records import Finding, Place, Recording
 from ..rules import receipt
 from ..tables.english import quoted
-from . import action, coverage, curves, html_text, listings, module_tree, page_tables, receipts, timeline, wording
+from . import action, coverage, html_text, listings, module_tree, page_tables, receipts, timeline, wording
 from . import retraining as views
 from .cards import Card, card
-from .pictures import Pictures
 
 _DRAWN = 30
-"""Findings with a drawing and source; later ones only have their notes, which keeps the file small."""
+"""Findings with their source; later ones only have their notes, which keeps the file small."""
 
 # ---------------------------------------------------------------- the view
 
@@ -51,8 +50,6 @@ class Page:
     ticks: bool = False
     tables: list[dict[str, Any]] = field(default_factory=list)
     adapters: Retraining | None = None
-    panels: tuple[str, ...] = ()
-    """Drawings of the retraining: updates, losses, the difference of the losses."""
 
 
 def page(
@@ -69,7 +66,6 @@ def page(
 def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, retraining: Retraining | None) -> Page:
     if retraining is not None and not recording.meta:
         return _retraining_alone(retraining)
-    pictures = Pictures(recording)
     seen: Counter[str] = Counter()
     anchors = []
     for f in findings:
@@ -88,7 +84,7 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
         stopped=_stopped(recording),
         not_seen=list(recording.not_seen),
         cards=[
-            card(recording, f, anchor, pictures, source=source, brief=number >= _DRAWN, linked=True)
+            card(recording, f, anchor, source=source, brief=number >= _DRAWN)
             for number, (anchor, f) in enumerate(zip(anchors, findings))
         ],
         receipt=attempt("the receipt", lambda: list(receipts.lines(receipt.rows(recording))), []),
@@ -105,7 +101,6 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
         ticks=any(r.change for r in rows),
         tables=page_tables.tables(recording, rows),
         adapters=retraining,
-        panels=attempt("the adapters", lambda: curves.panels(retraining), ()) if retraining is not None else (),
     )
 
 
@@ -119,7 +114,7 @@ def _retraining_alone(retraining: Retraining) -> Page:
     headline, tone = views.headline(retraining), views.tone(retraining)
     told = action.Action([(f"{headline}.", False)], tone, why=[f"{views.over(retraining)}, {_BOTH_RUNS}."])
     title = f"dtypetrace: {headline}"
-    return Page(title, told, tone, adapters=retraining, panels=curves.panels(retraining))
+    return Page(title, told, tone, adapters=retraining)
 
 
 _BOTH_RUNS = "as they are and in float32"

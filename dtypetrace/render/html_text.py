@@ -17,7 +17,7 @@ from typing import Any
 from ..tables.english import capitalised
 from . import listings, module_tree
 from .action import amount, size
-from .svg import shortened
+from .layout import middle_cut
 
 _FOLDER = Path(__file__).with_name("templates")
 _BREAKABLE = 24
@@ -36,7 +36,7 @@ def _environment() -> Any:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.filters.update(dtype=_dtype, drawn=Markup, short=shortened, family=listings.family, inked=inked, coded=coded)
+    made.filters.update(dtype=_dtype, drawn=Markup, short=middle_cut, family=listings.family, inked=inked, coded=coded)
     made.filters.update(bar=module_tree.bar, amount=amount, size=size, heat=heat, capitalised=capitalised)
     return made
 
@@ -52,7 +52,7 @@ def asset(name: str) -> Any:
     return Markup(_FOLDER.joinpath(name).read_text("utf-8"))
 
 
-_SCRIPTS = ("page.js", "tree.js", "map.js", "tables.js", "search.js", "timeline.js", "drawings.js", "start.js")
+_SCRIPTS = ("page.js", "tree.js", "map.js", "tables.js", "search.js", "timeline.js", "start.js")
 """The parts of the page's script, in order: one function around them all, so they share what they define."""
 
 

@@ -113,3 +113,15 @@ def shortened(path: str, room: int) -> str:
         if columns(shorter) <= room:
             return shorter
     return path
+
+
+def middle_cut(text: str, longest: int) -> str:
+    """A text of at most this many characters. Its middle is left out: the ends of paths and module names matter most.
+
+    >>> middle_cut("model.layers.attention.weight", 16)
+    'mode…tion.weight'
+    """
+    if len(text) <= longest:
+        return text
+    end = longest * 2 // 3
+    return text[: longest - end - 1] + "…" + text[-end:]

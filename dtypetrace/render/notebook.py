@@ -1,4 +1,4 @@
-"""Notebook output: what a trace, a finding and a flow show in a cell, and ``t.show()``.
+"""Notebook output: what a trace and a finding show in a cell, and ``t.show()``.
 
 A cell's output is static and small, and is readable as text where a page removes its style. IPython is imported only
 where it is already running.
@@ -16,8 +16,6 @@ from ..records import Finding, Recording
 from ..terminal import seen
 from . import cards, html_report, html_text, module_tree
 from .layout import columns
-from .pictures import Pictures
-from .svg import draw
 
 if TYPE_CHECKING:
     from ..rules.precision_plan import PrecisionPlan
@@ -31,19 +29,15 @@ _BAR = 20
 
 
 def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
-    """Verdict, first findings and folded module tree, under 60 KB: if it is larger, first the drawings are left out,
-    then the modules."""
+    """Verdict, first findings and folded module tree, under 60 KB: if it is larger, the modules are left
+    out."""
     with collected() as failed:
         return _trace_html(recording, findings, failed)
 
 
 def _trace_html(recording: Recording, findings: Sequence[Finding], failed: Mapping[str, None]) -> str:
-    for drawn, modules in ((2, _MOST_MODULES), (0, _MOST_MODULES), (0, 0)):
-        pictures = Pictures(recording)
-        shown_cards = [
-            cards.card(recording, f, f.code, pictures, drawing=n < drawn)
-            for n, f in enumerate(findings[:_MOST_FINDINGS])
-        ]
+    shown_cards = [cards.card(recording, f, f.code) for f in findings[:_MOST_FINDINGS]]
+    for modules in (_MOST_MODULES, 0):
         roots = attempt("the module tree", partial(_modules, recording, findings, modules), []) if modules else []
         shown = _fragment(
             verdict=html_report.verdict(recording, findings),
@@ -67,7 +61,7 @@ def finding_html(finding: Finding) -> str:
     """One finding by itself, with the program lines that it carries."""
     recording = Recording(sources=finding.sources)
     with collected() as failed:
-        one = cards.card(recording, finding, finding.code, Pictures(), drawing=True)
+        one = cards.card(recording, finding, finding.code)
     shown: dict[str, Any] = {"cards": [one], "not_seen": tuple(failed)}
     return _fragment(verdict="", tone=finding.severity, summary="", more=0, modules=[], **shown)
 
@@ -100,31 +94,14 @@ def plan_html(plan: PrecisionPlan) -> str:
     )
 
 
-def flow_html(graph: Any, title: str, words: str) -> str:
-    """A drawing, and the same in words for readers who cannot see it."""
-    return _fragment(
-        verdict="",
-        tone="",
-        summary="",
-        cards=[],
-        more=0,
-        not_seen=(),
-        modules=[],
-        drawing=draw(graph, title),
-        words=words,
-    )
-
-
 def text_html(words: str) -> str:
     """A table of text."""
     return html_text.clean(f"<pre>{escape(words)}</pre>")
 
 
-def _fragment(drawing: str = "", words: str = "", **shown: Any) -> str:
+def _fragment(**shown: Any) -> str:
     template = html_text.template("notebook.html.j2")
-    return html_text.clean(
-        template.render(css=html_text.asset("notebook.css"), drawing=drawing, words=words, source=_source_text, **shown)
-    )
+    return html_text.clean(template.render(css=html_text.asset("notebook.css"), source=_source_text, **shown))
 
 
 def _source_text(window: cards.Window) -> str:

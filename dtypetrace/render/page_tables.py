@@ -17,7 +17,7 @@ from typing import Any
 from ..parts import attempt
 from ..records import Place, Recording
 from . import census, listings, wording
-from .svg import shortened
+from .layout import middle_cut
 
 _LONGEST = 160
 """Characters of a name or path in a table: the middle of a longer one is left out."""
@@ -108,7 +108,7 @@ def _line(entry: tuple[str, int]) -> str:
 
 
 def _short(name: str) -> str:
-    return shortened(name, _LONGEST)
+    return middle_cut(name, _LONGEST)
 
 
 def _figure(number: float) -> float | None:

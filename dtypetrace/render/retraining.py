@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +22,6 @@ from ..lora.verdict import (
 )
 from ..records import State
 from ..terminal import seen
-from .curves import beside_the_first_run, curves, learning_is_seen, span
 
 NUMBERS = ("gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
 """The numbers that the tables show for an adapter in a run, in the order of ``numbers``."""
@@ -84,6 +84,38 @@ def why(r: Retraining) -> list[str]:
     if all(v.before.verdict == "healthy" for v in r.adapters):
         sentences.append(f"as they are, in {r.before.dtype}, the adapters move as well")
     return sentences
+
+
+_SEEN = 1 / 75
+"""Of the range of all losses: what is closer looks the same in a picture of them."""
+
+
+def coincide(result: Retraining) -> bool:
+    """Whether nobody could tell the losses in float32 from those that they are compared with in a picture."""
+    other = result.before.losses if beside_the_first_run(result) else result.untrained
+    apart = [abs(a - b) for a, b in zip(result.after.losses, other) if math.isfinite(a) and math.isfinite(b)]
+    low, high = span(result)
+    return bool(apart) and max(apart) <= _SEEN * (high - low)
+
+
+def beside_the_first_run(result: Retraining) -> bool:
+    """Whether the float32 run is compared with that of the adapters as they are; where that run's losses are not
+    finite, with untrained ones."""
+    losses = result.before.losses
+    return len(losses) == len(result.after.losses) and all(map(math.isfinite, losses))
+
+
+def span(result: Retraining) -> tuple[float, float]:
+    """The lowest and the highest of all losses that were measured."""
+    losses = (*result.before.losses, *result.after.losses, *result.untrained)
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return min(finite, default=0.0), max(finite, default=0.0)
+
+
+def learning_is_seen(result: Retraining) -> bool:
+    """Whether the float32 run was measured to learn, and its losses show that: the one decision for "confirmed" in all
+    views."""
+    return result.confirmed and not coincide(result)
 
 
 # ---------------------------------------------------------------- the table
@@ -166,7 +198,7 @@ def text(r: Retraining) -> str:
 
 
 def html(r: Retraining) -> str:
-    """Verdict, picture and table for a notebook's cell."""
+    """Verdict and table for a notebook's cell."""
     facts = "".join(f"<li>{escape(sentence)}</li>" for sentence in why(r))
     lines = []
     for row in rows(r):
@@ -181,7 +213,7 @@ def html(r: Retraining) -> str:
     header = "".join(f"<th>{name}</th>" for name in ("adapter", "run", "dtype", "verdict", *NUMBERS))
     return (
         f'<div class="dtypetrace"><b>{headline(r)}</b> ({escape(over(r))})<ul>{facts}</ul>'
-        f"{curves(r)}<table><thead><tr>{header}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        f"<table><thead><tr>{header}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 

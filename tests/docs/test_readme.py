@@ -164,7 +164,7 @@ def test_the_bounds_among_the_limits_are_those_of_the_code():
     from dtypetrace.capture import integers, updates
     from dtypetrace.capture.stacks import Places
     from dtypetrace.reference import spot_checks
-    from dtypetrace.render import html_report, module_tree, pictures
+    from dtypetrace.render import html_report, module_tree
 
     said = {
         "docs/values.md": (
@@ -177,8 +177,8 @@ def test_the_bounds_among_the_limits_are_those_of_the_code():
             f"up to {spot_checks.LARGEST_OWN:,} are checked in at most {spot_checks.LARGE_CALLS} calls",
         ),
         "docs/how-it-works.md": (
-            f"at most {html_report._DRAWN} findings with a drawing",
-            f"at most {pictures.MOST_NODES} nodes a drawing; at most about {module_tree._MOST} lines of modules",
+            f"at most {html_report._DRAWN} findings with their source",
+            f"at most about {module_tree._MOST} lines of modules",
         ),
         "LIMITATIONS.md": (
             f"After {Places.most:,} distinct places",

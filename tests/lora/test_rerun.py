@@ -80,7 +80,7 @@ def test_what_does_not_learn_is_run_again_in_float32(tmp_path):
     assert "proven: DT303 is gone, nothing is refused, and there is no new finding" in printed
     page = (tmp_path / "out.html").read_text("utf-8")
     assert "over 6 steps the loss curve looks the same as with" in page
-    assert page.count('class="curves"') == 3 and "DT303" in page
+    assert "DT303" in page
 
 
 @pytest.mark.slow

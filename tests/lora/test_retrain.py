@@ -7,7 +7,6 @@ import random
 import re
 from functools import partial
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -398,10 +397,6 @@ def test_the_views():
     )
     page = result._repr_html_()
     assert len(page) < 60_000
-    assert "not finite from step" in page
-    tree = ElementTree.fromstring(result.svg())
-    assert len(tree.findall(".//{*}polyline")) == 5
-    assert result.svg() in page
 
 
 def test_hostile_names_stay_text():

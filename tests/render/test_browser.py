@@ -111,11 +111,11 @@ def test_the_time_to_load_grows_no_faster_than_the_rows(browser, reports):
 # ---------------------------------------------------------------- without the script
 
 
-def test_without_script_findings_source_and_drawing_are_there(browser, reports):
+def test_without_script_findings_and_source_are_there(browser, reports):
     with Visit(browser, reports["mask"], java_script_enabled=False, ready=False) as v:
         card = v.page.locator("article.card").first
         assert card.locator(".source mark").first.is_visible() and "float32 is born here" in card.inner_text()
-        assert card.locator("svg.flow").is_visible() and v.page.locator(".diff").is_visible()
+        assert v.page.locator(".diff").is_visible()
         assert v.page.locator("svg.strip").first.is_visible() and v.page.locator(".tree").is_visible()
         assert not v.page.locator("button").first.is_visible() and not v.page.locator("input").first.is_visible()
         assert "built by the page's script" in v.page.locator("main").inner_text()
@@ -126,10 +126,6 @@ def test_without_script_both_runs_of_the_adapters_are_there(browser, reports):
     with Visit(browser, reports["adapters"], java_script_enabled=False, ready=False) as v:
         reported = v.page.locator("#adapters").inner_text()
         assert "over 4 steps the loss curve looks the same as with" in reported and "state underflow" in reported
-        assert (
-            v.page.locator("#adapters svg.curves").count() == 3
-            and v.page.locator("#adapters svg.curves").first.is_visible()
-        )
         assert v.page.locator("#adapters tbody tr").count() == 2
         v.quiet()
 
@@ -429,7 +425,7 @@ def test_hostile_strings_change_nothing(browser, tmp_path, text):
         v.quiet()
         assert v.page.evaluate("typeof hit") == "undefined"
         assert v.page.evaluate("document.documentElement.scrollWidth") <= 1280
-        assert v.page.locator("article.card").count() == 1 and v.page.locator("svg.flow").is_visible()
+        assert v.page.locator("article.card").count() == 1
         assert v.page.locator("footer").is_visible(), "the page goes on to its end"
         names = {r[5] for r in rows(v, "ops")}
         assert len(names) > 1

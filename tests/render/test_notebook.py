@@ -56,8 +56,6 @@ def test_a_trace_shows_verdict_finding_source_and_change(program):
     ]
     at = [shown.index(part) for part in order]
     assert at == sorted(at)
-    assert "<svg" in program.trace._repr_html_()
-    assert 'href="#' not in program.trace._repr_html_(), "a cell has no lines that a drawing could lead to"
 
 
 def test_the_marks_stand_under_what_they_mean(program):
@@ -68,21 +66,12 @@ def test_the_marks_stand_under_what_they_mean(program):
 
 def test_a_finding_shows_itself(program):
     shown = program.only._repr_html_()
-    assert "float32 is born here" in text_of(shown) and "<svg" in shown and len(shown) < 30_000
+    assert "float32 is born here" in text_of(shown) and len(shown) < 30_000
 
 
-def test_why_and_a_slice_show_a_drawing_and_the_same_in_words(program):
+def test_why_shows_its_text(program):
     why = program.trace.why("model.weight")
-    assert "<svg" in why._repr_html_() and repr(why) in text_of(why._repr_html_())
-    frame = program.trace.to_dataframe()
-    sliced = program.trace.slice(frame.index[frame.op == "mul"][0])
-    assert "<svg" in sliced._repr_html_() and "mul" in repr(sliced) and repr(sliced) in text_of(sliced._repr_html_())
-    assert len(sliced.graph) >= 2
-
-
-def test_a_slice_of_no_op_is_refused_in_one_line(program):
-    with pytest.raises(ValueError, match="there is no op 10000; the .* distinct ops are numbered from 0"):
-        program.trace.slice(10_000)
+    assert repr(why) in text_of(why._repr_html_())
 
 
 @pytest.mark.parametrize("count", [10, 2000, 20_000])
@@ -151,7 +140,7 @@ def outputs(cell, kind: str) -> list:
 @pytest.mark.slow
 def test_the_magic_watches_a_cell_and_shows_what_it_found(ran):
     (shown,) = outputs(ran[1], "display_data")
-    assert "got a float32 input for its float16 weights" in shown.data["text/html"]
+    assert "got a float32 input for its float16 weights" in text_of(shown.data["text/html"])
     assert "error[DT101]" in shown.data["text/plain"]
 
 

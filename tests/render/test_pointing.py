@@ -1,4 +1,4 @@
-"""The timeline and the drawings in a browser: what pointing at them says, and where a click leads."""
+"""The timeline in a browser: what pointing at them says, and where a click leads."""
 
 from __future__ import annotations
 
@@ -92,67 +92,3 @@ def test_the_collision_is_marked_and_leads_to_its_finding(browser, reports):
         flag.click()
         assert v.page.evaluate("location.hash") == "#DT101-1"
         assert v.page.locator("svg.live").is_visible()
-
-
-# ---------------------------------------------------------------- drawings
-
-
-def test_a_node_says_more_and_leads_to_its_line(browser, reports):
-    with Visit(browser, reports["demo"]) as v:
-        node = v.page.locator("svg.flow a", has_text="mask = div()")
-        assert "[" in node.locator("title").text_content()
-        node.click()
-        wanted = v.page.evaluate("location.hash")
-        line = v.page.locator(wanted)
-        assert "pixels / 255" in line.inner_text() and 0 < line.bounding_box()["y"] < 900
-        v.quiet()
-
-
-def view(v: Visit) -> list[float]:
-    return [float(n) for n in v.page.locator("svg.flow").first.get_attribute("viewBox").split()]
-
-
-def test_a_drawing_zooms_and_pans(browser, reports):
-    with Visit(browser, reports["demo"]) as v:
-        whole = view(v)
-        v.page.get_by_role("button", name="Zoom in").first.click()
-        near = view(v)
-        assert near[2] < whole[2] * 0.7 and near[0] > 0
-        box = v.page.locator("svg.flow").first.bounding_box()
-        x, y = box["x"] + box["width"] / 2, box["y"] + 40
-        v.page.mouse.move(x, y)
-        v.page.mouse.down()
-        v.page.mouse.move(x + 60, y + 10, steps=3)
-        v.page.mouse.up()
-        assert view(v)[0] < near[0] and view(v)[2] == near[2]
-        v.page.locator(".drawing").first.focus()
-        v.page.keyboard.press("0")
-        assert view(v) == whole
-        v.page.keyboard.press("+")
-        assert view(v)[2] < whole[2]
-        before = view(v)
-        v.page.keyboard.press("ArrowRight")
-        assert view(v)[0] > before[0], "arrow keys pan what is zoomed"
-        v.page.get_by_role("button", name="Zoom out").first.click()
-        assert view(v)[2] > before[2]
-        v.page.get_by_role("button", name="Show all").first.click()
-        assert view(v) == whole
-        v.page.mouse.move(x, y)
-        v.page.mouse.wheel(0, -1)
-        assert view(v) == whole, "the wheel alone scrolls the page"
-        v.page.keyboard.down("Control")
-        v.page.mouse.wheel(0, -100)
-        v.page.keyboard.up("Control")
-        v.page.wait_for_function(
-            "whole => Number(document.querySelector('svg.flow').getAttribute('viewBox').split(' ')[2]) < whole",
-            arg=whole[2],
-        )
-
-
-@pytest.mark.parametrize("name", ["demo", "mask"])
-def test_a_drawing_fits_a_telephone(browser, reports, name):
-    with Visit(browser, reports[name], width=400) as v:
-        box = v.page.locator("svg.flow").first.bounding_box()
-        assert box["x"] >= 0 and box["x"] + box["width"] <= 400
-        drawing = v.page.locator(".drawing").first
-        assert drawing.evaluate("box => box.scrollWidth <= box.clientWidth")

@@ -14,6 +14,7 @@ import torch
 from . import private
 from .marks import Ref
 from .ops import GrowingOp
+from .totals import Totals
 from .updates import sample
 
 Tensor = torch.Tensor
@@ -39,8 +40,8 @@ class CachedCasts:
 
     def __init__(self) -> None:
         self._held: dict[int, _Held] = {}
-        self._stale: dict[int, Tensor] = {}
-        """Steps after which the copy was used although the weight had changed; counted on its device."""
+        self._stale = Totals[int]("stale", whole=True)
+        """Steps after which the copy was used although the weight had changed."""
         self._steps = 0
 
     def saw(self, number: int, weight: Tensor, copy: Tensor) -> None:
@@ -67,14 +68,14 @@ class CachedCasts:
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
             for number, held in live.items():
                 if held.changed is not None and uses[number] > held.uses:
-                    self._stale[number] = self._stale.get(number, 0) + held.changed
+                    self._stale.add(number, held.changed)
                 held.uses, held.changed = uses[number], _differs(held.weight(), held.copy())
         if self._steps >= _STEPS:
             self.rest()
 
     def read(self) -> dict[int, int]:
         """Steps after which a copy was used although its weight had changed, by op. Waits for the device."""
-        return {number: int(steps) for number, steps in self._stale.items()}
+        return {number: int(row["stale"]) for number, row in self._stale.read().items()}
 
 
 def _differs(weight: Tensor | None, copy: Tensor | None) -> Tensor | None:

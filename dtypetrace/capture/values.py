@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -23,7 +22,8 @@ from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increme
 from .marks import Mark, Origins
 from .ops import Form, GrowingOp
 from .running import ARGS, FUNCTION, KWARGS, RunningCall
-from .value_sums import OPERANDS, RING, Sums
+from .totals import Totals
+from .value_sums import OPERANDS, RING, Ranges, RangeTotals
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
@@ -54,12 +54,29 @@ _FAR = {dtype: math.sqrt(torch.finfo(dtype).max) for dtype in _MEASURED - {torch
 never far from its limits."""
 
 
+_ZEROS = "nonzero", "flushed", "rows", "lost_rows", "lost_calls", "emptied"
+_NO_ZEROS = dict.fromkeys(_ZEROS, 0)
+_COUNTED = "measured", "nonzero", "due", "exact"
+"""Of each group of counts the one that is zero where none was made; all are named as in :class:`records.Value`."""
+_NO_OUTPUTS = {**dict.fromkeys(("measured", "made", "made_nan", "nans", "bad"), 0), "peak": 0.0}
+_MOSTLY = 0.9
+"""If at least this share of the weights is not zero, rows of zeros cannot come from the weights."""
+_FEWEST, _NEARLY_ALL = 32, 0.9
+"""A call lost what it made if of at least so many nonzero elements this share came out as zero."""
+
+
 class Values:
     """Accumulates the values of the ops of one recording."""
 
     def __init__(self) -> None:
-        self._sums: dict[torch.device, Sums | None] = {}
+        self._ranges: dict[torch.device, Ranges | None] = {}
         """By device; None for one whose tensors have no values."""
+        self._outputs = RangeTotals()
+        self._zeros = Totals[int](*_ZEROS, whole=True, more=_calls_that_lost)
+        self._changes = Totals[int]("due", "done", whole=True)
+        self._drifts = Totals[int]("drift", reduce="amax")
+        self._integers = Totals[int]("exact", "spoilt", whole=True)
+        self._parts = self._zeros, self._changes, self._drifts, self._integers
         self._kinds: dict[int, int] = {}
         self._serial = 0
         self.looking = True
@@ -100,9 +117,7 @@ class Values:
                 if outputs and outputs[0].dtype in _FLUSHING and _plain(outputs[0]):
                     self._look_for_zeros(number, kind, func, inputs, outputs[0], phase)
                 elif outputs and outputs[0].dtype is torch.bfloat16 and func in _SATURATING and _plain(outputs[0]):
-                    sums = self._sums_of(outputs[0])
-                    if sums is not None:
-                        sums.flushed(number, inputs[0], outputs[0], None)
+                    self._flushed(number, inputs[0], outputs[0], None)
 
     def handed(self, number: int, call: RunningCall, out: Tensor) -> None:
         """Measures what became of numbers of Python's or NumPy's from which a call made a tensor, by op ``number``."""
@@ -163,14 +178,14 @@ class Values:
         for o in outputs:
             if o is None or not o.numel() or o.layout is not torch.strided or o.is_nested or o._is_zerotensor():
                 continue
-            sums = self._sums_of(o)
-            if sums is None:
+            ranges = self._ranges_on(o)
+            if ranges is None:
                 continue
             if operands is None:  # looked up before the outputs get theirs
                 tensors = form.tensors[:OPERANDS]
-                operands = tuple([self._known(sums, t, marks) for i in tensors if (t := args[i]) is not o])
+                operands = tuple([self._known(ranges, t, marks) for i in tensors if (t := args[i]) is not o])
             mark = marks[id(o)]
-            mark.value = self._measure(sums, o, number, operands, asked), _version(o)
+            mark.value = self._measure(ranges, o, number, operands, asked), _version(o)
 
     # ------------------------------------------------------------ which steps
 
@@ -214,12 +229,19 @@ class Values:
         for op in ops:
             if op.manner == PASSED_ON:  # only what an op passes on that was measured
                 op.near = False
-        for sums in filter(None, self._sums.values()):
-            for number, peak, lost in sums.extremes():
-                op = ops[number]
-                op.near = lost or any(peak > _FAR.get(dtype, -1) for dtype in op.outputs) or _is_followed(op)
+        self._fold()
+        outputs, peaks, zeros = (part.read() for part in (*self._outputs.parts, self._zeros))
+        for number, row in outputs.items():
+            if number >= 0:
+                op, peak, lost = ops[number], peaks[number]["peak"], zeros.get(number, _NO_ZEROS)
+                far = any(peak > _FAR.get(dtype, -1) for dtype in op.outputs)
+                op.near = bool(row["bad"] or lost["flushed"] or lost["lost_rows"]) or far or _is_followed(op)
                 if op.phase == "optimizer" and not op.near:
                     op.manner = UNMEASURED  # steps are judged as a whole, by what they do to weights and state
+
+    def _fold(self) -> None:
+        for ranges in filter(None, self._ranges.values()):
+            ranges.fold()
 
     # ------------------------------------------------------------ parts
 
@@ -238,9 +260,10 @@ class Values:
         changed: Changed | None = self.increments.after(func) if func in WATCHED else None
         if func in FOLLOWED and phase in _FOLLOWED_PHASES and outputs and inputs:
             changed = self.increments.made(number, func, args, kwargs, outputs[0], origins)
-        sums = self._sums_of(changed.due) if changed is not None else None
-        if changed is not None and sums is not None:
-            sums.changed(number, changed.due, changed.done, changed.drift)
+        if changed is not None and self._ranges_on(changed.due) is not None:
+            self._changes.add(number, changed.due, changed.done)
+            if changed.drift is not None:
+                self._drifts.add(number, changed.drift.float())
             if changed.kept is not None:
                 self._kept[number] = changed.kept
 
@@ -260,9 +283,8 @@ class Values:
         return calls % integers.EVERY == 0 and calls <= integers.LATEST and not out.dtype.is_floating_point
 
     def _count_integers(self, number: int, counts: tuple[Tensor, Tensor] | None, out: Tensor) -> None:
-        sums = self._sums_of(out) if counts is not None else None
-        if counts is not None and sums is not None:
-            sums.integers(number, *counts)
+        if counts is not None and self._ranges_on(out) is not None:
+            self._integers.add(number, *counts)
 
     def _kind(self, func: Any) -> int:
         kind = self._kinds.get(id(func))  # by id: hashing an operator runs Python code
@@ -285,51 +307,63 @@ class Values:
             self._vanished.update((number, a) for a in scalars if 0 < abs(a) <= _HALF_OF_SMALLEST)
         before: tuple[int, ...] = ()
         for o in outputs:
-            sums = self._sums_of(o) if o.dtype in _MEASURED and _plain(o) else None
-            if sums is None:
+            ranges = self._ranges_on(o) if o.dtype in _MEASURED and _plain(o) else None
+            if ranges is None:
                 continue
             if not before:  # the operands' measurements, looked up before the outputs get theirs
                 before = tuple(
                     [
-                        self._known(sums, t, origins.marks)
+                        self._known(ranges, t, origins.marks)
                         for t in inputs[:OPERANDS]
                         if t is not o and t.dtype in _MEASURED and _plain(t)
                     ]
                 )
             mark = origins.of(o)
             if mark is not None:
-                mark.value = self._measure(sums, o, number, before, asked), _version(o)
+                mark.value = self._measure(ranges, o, number, before, asked), _version(o)
 
     def _look_for_zeros(
         self, number: int, kind: int, func: Any, inputs: Sequence[Tensor], result: Tensor, phase: str
     ) -> None:
         """Counts values that were flushed to zero on the way to float16 or in it."""
-        sums = self._sums_of(result)
-        if sums is None:
-            return
         if kind == _CAST:
             source = inputs[-1]
             result = result.float() if result.dtype is not torch.float16 else result  # torch can do little with 8 bits
             if source.dtype.itemsize > 2 and source.dtype.is_floating_point and _plain(source):
-                sums.flushed(number, source, result, None)
+                self._flushed(number, source, result, None)
         elif kind == _PRODUCT and phase == "backward":
             narrow = [t for t in inputs if t.dtype is torch.float16]
             if not narrow or not narrow[0].dim() or not _plain(narrow[0]):
                 return
             if result.shape[:1] == narrow[0].shape[:1]:
                 other = narrow[1] if len(narrow) > 1 and func.overloadpacket in _WITH_WEIGHTS else None
-                sums.flushed(number, narrow[0], result, other)
+                self._flushed(number, narrow[0], result, other)
 
-    def _sums_of(self, tensor: Tensor) -> Sums | None:
-        """The sums of a tensor's device; None where its values cannot be read now."""
+    def _flushed(self, number: int, source: Tensor, result: Tensor, other: Tensor | None) -> None:
+        """Counts values that are zero in ``result`` but not in ``source``: elements, and rows of the first axis."""
+        if self._ranges_on(result) is None:
+            return
+        elements, left = torch.count_nonzero(source.detach()), torch.count_nonzero(result.detach())
+        if source.dim() > 1 and result.shape[:1] == source.shape[:1]:
+            rows, kept = _rows(source), _rows(result)
+            row_count, lost = rows.sum(), (rows & ~kept).sum()
+        else:
+            row_count, lost = elements, elements - left
+        if other is not None:  # weights that are mostly zeros make zeros
+            lost = lost * (torch.count_nonzero(other.detach()) >= other.numel() * _MOSTLY)
+        flushed = elements - left if source.shape == result.shape else lost
+        self._zeros.add(number, elements, flushed, row_count, lost)
+
+    def _ranges_on(self, tensor: Tensor) -> Ranges | None:
+        """The ranges on a tensor's device; None where its values cannot be read now."""
         device = tensor.device
-        if device not in self._sums:
-            self._sums[device] = Sums(device) if device.type != "meta" else None
+        if device not in self._ranges:
+            self._ranges[device] = Ranges(device, self._outputs) if device.type != "meta" else None
         if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
             return None
-        return self._sums[device]
+        return self._ranges[device]
 
-    def _known(self, sums: Sums, tensor: Tensor, marks: dict[int, Mark]) -> int:
+    def _known(self, ranges: Ranges, tensor: Tensor, marks: dict[int, Mark]) -> int:
         """The serial number of the measurement that is valid for a tensor as it is now, -1 for none."""
         mark = marks.get(id(tensor))
         if mark is None or mark() is not tensor:
@@ -338,36 +372,34 @@ class Values:
         known = getattr(mark, "value", None)
         if known is not None and known[1] == version and self._serial - known[0] < RING:
             return known[0]
-        if tensor.device != sums.device or not _plain(tensor):
+        if tensor.device != ranges.device or not _plain(tensor):
             return -1
-        serial = self._measure(sums, tensor, -1, (), False)
+        serial = self._measure(ranges, tensor, -1, (), False)
         mark.value = serial, version
         return serial
 
-    def _measure(self, sums: Sums, tensor: Tensor, number: int, operands: tuple[int, ...], asked: bool) -> int:
+    def _measure(self, ranges: Ranges, tensor: Tensor, number: int, operands: tuple[int, ...], asked: bool) -> int:
         serial = self._serial
         self._serial += 1
-        sums.measure(tensor, number, serial, operands, asked)
+        ranges.measure(tensor, number, serial, operands, asked)
         return serial
 
     def read(self) -> tuple[Value, ...]:
         """Everything that was measured, by op. Only this method waits for a device."""
-        found: dict[int, Value] = {}
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
-            for sums in filter(None, self._sums.values()):
-                for number, row in sums.read().items():
-                    known = found.get(number)
-                    found[number] = row if known is None else _joined(known, row)
-        for number, scalar in self._vanished.items():
-            if number in found:
-                found[number] = replace(found[number], vanished=scalar)
-        for number, index in self._kept.items():
-            if number in found:
-                found[number] = replace(found[number], kept=index)
-        for number, steps in self.cached.read().items():
-            if number in found:
-                found[number] = replace(found[number], stale=steps)
-        return tuple(found[n] for n in sorted(found))
+            self._fold()
+            read = [part.read() for part in (*self._outputs.parts, *self._parts)]
+            first, stale = self._outputs.first.read(), self.cached.read()
+        found = []
+        for number in sorted({n for rows in read for n in rows if n >= 0}):
+            known: dict[str, Any] = {**_NO_OUTPUTS}
+            for rows in read:
+                known.update(rows.get(number, ()))
+            known["first"] = first[number]["first"] if known["made"] else -1
+            known["kept"], known["vanished"] = self._kept.get(number, 0), self._vanished.get(number, 0.0)
+            if any(known.get(name) for name in _COUNTED):
+                found.append(Value(op=number, stale=stale.get(number, 0), **known))
+        return tuple(found)
 
 
 _WITH_WEIGHTS = packets("matmul", "addmm") | {_aten.convolution_backward}
@@ -406,12 +438,16 @@ def _version(tensor: Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
 
 
-def _joined(a: Value, b: Value) -> Value:
-    """The same op, measured on two devices."""
-    first = min((v.first for v in (a, b) if v.first >= 0), default=-1)
-    summed = {
-        f.name: getattr(a, f.name) + getattr(b, f.name)
-        for f in fields(Value)
-        if f.name not in ("op", "first", "peak", "vanished", "kept", "drift")
-    }
-    return Value(op=a.op, first=first, peak=max(a.peak, b.peak), drift=max(a.drift, b.drift), **summed)
+def _rows(tensor: Tensor) -> Tensor:
+    """Which entries along the first dimension hold anything other than zeros."""
+    dims = tuple(range(1, tensor.dim()))
+    tensor = tensor.detach()
+    return (tensor.amax(dims) != 0) | (tensor.amin(dims) != 0)
+
+
+def _calls_that_lost(counts: Tensor) -> Tensor:
+    """With the counts of calls: whether nearly all of their elements came out as zero, and whether all did."""
+    nonzero, flushed = counts[:, 0], counts[:, 1]
+    whole = (nonzero >= _FEWEST) & (flushed >= nonzero * _NEARLY_ALL)
+    empty = (nonzero > 1) & (flushed == nonzero)
+    return torch.cat([counts, torch.stack([whole, empty], 1).to(counts.dtype)], 1)

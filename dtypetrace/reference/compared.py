@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..capture.totals import Totals, kind_on, ratio
 from ..records import Compared
 from .calls import plain
 from .errors import HALF
 from .samples import sample, summed
 from .shadows import Shadows
-from .totals import Totals, kind_on, ratio
 
 Tensor = torch.Tensor
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -137,8 +137,7 @@ class Comparisons:
         pairs, self._pairs, self._waiting = self._pairs, [], 0
         for device in {p.made.device for p in pairs}:
             here = [p for p in pairs if p.made.device == device]
-            for pair, row in zip(here, _table(here, device)):
-                self._totals.add(pair.sums, row)
+            self._totals.add_rows([pair.sums for pair in here], _table(here, device))
 
     def _sums(self, parameter: Tensor, what: str, like: Tensor) -> _Sums:
         key = id(parameter), what

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 
 from ..capture import private
+from ..capture.totals import Totals, kind_on, ratio
 from ..records import Precision
 from .engine import Followed
 from .samples import own_sample, owners, summed
-from .totals import Totals, kind_on, ratio
 
 Tensor = torch.Tensor
 _BATCH = 256
@@ -87,8 +87,8 @@ class Errors:
     def _fold(self, device: torch.device) -> None:
         """Adds the waiting samples of a device to the sums."""
         rows, self._waiting[device] = self._waiting[device], []
-        for row, sums in zip(rows, _reduced(rows, device) if rows else ()):
-            self._sums.add(row.number, sums)
+        if rows:
+            self._sums.add_rows([row.number for row in rows], _reduced(rows, device))
 
     def read(self, above: Mapping[int, set[int]]) -> tuple[Precision, ...]:
         """The error of every op. Only this method waits for a device. above: the ops that made each op's operands."""

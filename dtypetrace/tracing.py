@@ -476,21 +476,14 @@ def _caller() -> FrameType | None:
 
 # ---------------------------------------------------------------- what is tried when a run has ended
 
-_LEAST = 2.0**-6
-"""The least error of a result for which something is tried."""
-
 
 def _with_trials(recording: Recording, tapes: Sequence[Tape], steps: tuple[Rehearsed, ...]) -> Recording:
     """A recording of a run that has ended, with what was tried for its damaged results."""
     if steps:
         recording = replace(recording, rehearsed=steps)
-    damaged = any(
-        p.spoiled or p.others or p.total >= _LEAST or p.merged or p.changed >= 0
-        for p in (*recording.precisions, *recording.spot_checks)
-    )
-    if not tapes or not damaged:
+    if not tapes:
         return recording
-    from .rules.measured import to_try  # rules are not loaded where nothing is wrong
+    from .rules.findings import to_try
 
     asked = to_try(recording)
     found = tuple(trial for tape in tapes for trial in tried(tape, asked))

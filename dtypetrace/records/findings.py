@@ -232,7 +232,7 @@ class Tried:
     """``error``: root mean square relative to the result in higher precision; ``change``: the same of what a call
     changes in place; ``step``: of what an optimizer's step changes; ``choices``: share of what is chosen that would be
     others; ``merged``: share of neighbours that are equal and should not be; ``still``: share of the numbers that
-    should change and do not."""
+    should change and do not; ``spoilt``: share of the numbers that wrap or become zero or infinite."""
     roundings: int = 1
     """How many roundings were left out together."""
     missing: str = ""

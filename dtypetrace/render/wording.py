@@ -30,6 +30,7 @@ _TRIED = {
     "step": "in float32, what a step changes is off by {after}",
     "choices": "{without}, of what {result} chooses would be others: {after}",
     "merged": "{without}, of the neighbours in the result of {result} are equal and should not be: {after}",
+    "spoilt": "in a wider dtype, of the numbers that {result} makes are spoilt: {after}",
     "still": "{without}, of the numbers that {result} should change do not change: {after}",
 }
 """What a trial showed, by its unit."""

@@ -21,7 +21,7 @@ from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
 from ..tables.english import quoted, subject
-from . import at_use, autocast_off, checks, consequences, culprits, titles, trials
+from . import at_use, autocast_off, checks, consequences, culprits, measured, titles, trials
 from .case import Case
 from .principles import Verdict
 from .registry import OF_VALUES, RULES, Rule, known
@@ -50,6 +50,12 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
         refused = [f for f in found if f.kind == "collision"]
         ordered = [*refused, *(f for f in ordered if f.kind != "collision")]
     return tuple(ordered)
+
+
+def to_try(recording: Recording) -> list[trials.Asked]:
+    """What to try when the run has ended: for results that lost what they should hold, then for what else is found."""
+    run = Run(recording)
+    return [*measured.to_try(run), *trials.of_findings(run, _silent(recording))]
 
 
 def _with_disjoint_edits(recording: Recording, f: Finding) -> Finding:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .. import graph
-from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Precision, Recording
+from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Precision
 from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import listed, quoted
@@ -74,9 +74,8 @@ def sampled(run: Run) -> Iterable[Finding]:
     yield from _beyond(found, _tensors(tables))
 
 
-def to_try(recording: Recording) -> list[trials.Asked]:
+def to_try(run: Run) -> list[trials.Asked]:
     """What to try, for each result that lost what it should hold, when the run has ended."""
-    run = Run(recording)
     return [one for losses, causes in (_in_reference(run), _in_sample(run)) for one in trials.to_try(losses, causes)]
 
 

@@ -9,13 +9,11 @@ Another value that is written to only once, such as a residual stream, may round
 The errors of these calls are also added up, as float32 would keep them: where each change arrives, but only roughly,
 a long sum drifts away from its terms.
 
-Two kinds of tensors are followed in other ways. The running mean of a batch normalisation is changed inside its kernel:
-it should move by its momentum towards the batch's mean, as long as it is far from that. And a counter in float32, to
-which the program adds a Python number, is compared in float64.
+The running mean of a batch normalisation is changed inside its kernel: it should move by its momentum towards the
+batch's mean, as long as it is far from that.
 
 A program may also make a new tensor each time: ``total = total + x``, ``average = d * average + (1 - d) * x``. Such a
-call is recognised because the same op made one of its operands the time before, perhaps scaled since then. So is a
-decay, ``rate = rate * d``.
+call is recognised because the same op made one of its operands the time before, perhaps scaled since then.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import private
+from . import integers, private
 from .autograd_nodes import passes_gradient
 from .calls import HALVES, readable
 from .marks import Kept, Origins
@@ -37,11 +35,8 @@ NARROW = HALVES
 """Dtypes in which small changes are rounded away."""
 _MOST_OF_A_LIST = 8
 """Tensors of a list that are sampled: an average of the weights rounds in all of them or in none."""
-_INDICES = 1024
-"""Indices of a write that are sampled."""
 _MOST_FOLLOWED = 4
-"""Parameters whose gradients are followed as micro-batches add to them, and counters of an optimizer: each of their
-calls is sampled."""
+"""Parameters whose gradients are followed as micro-batches add to them: each of their calls is sampled."""
 _MOST_KNOWN = 4096
 """Tensors changed in place that are remembered; beyond that, those that no longer exist are dropped."""
 _NAMES = (
@@ -50,6 +45,7 @@ _NAMES = (
     "_foreach_lerp_.List", "_foreach_add_.List", "_foreach_add_.Scalar", "_foreach_sub_.List",
     "_foreach_mul_.Scalar", "_foreach_mul_.List", "_foreach_mul_.Tensor",
 )  # fmt: skip
+_INDEXED_NAMES = "index_add_.default", "scatter_add_.default", "index_put_.default"
 
 
 def _overload(name: str) -> Any:
@@ -57,9 +53,9 @@ def _overload(name: str) -> Any:
     return getattr(getattr(_aten, packet), overload)
 
 
-IN_PLACE = {_overload(name): _overload(name.replace("_.", ".", 1)) for name in _NAMES}
+IN_PLACE = {_overload(name): _overload(name.replace("_.", ".", 1)) for name in (*_NAMES, *_INDEXED_NAMES)}
 """Each in-place call and the call that makes a new tensor instead."""
-_INDEXED = {_overload(name) for name in ("index_add_.default", "scatter_add_.default", "index_put_.default")}
+_INDEXED = frozenset(map(_overload, _INDEXED_NAMES))
 _NORMALISES = {
     _aten.native_batch_norm.default: 6, _aten._native_batch_norm_legit.default: 6, _aten.cudnn_batch_norm.default: 6,
     _aten.miopen_batch_norm.default: 6, _aten._batch_norm_with_update.default: 5,
@@ -70,14 +66,10 @@ _MEAN = 3
 _FAR = 0.25
 """How far a running mean is from a batch's mean, relative to that: nearer, its rounding does not matter."""
 _LARGEST = 1 << 20
-"""Elements of the largest batch whose mean is computed."""
-_COUNTING = frozenset(_overload(name) for name in ("add_.Tensor", "add_.Scalar", "sub_.Tensor", "sub_.Scalar"))
-"""Calls that may add a number to a counter."""
-_NORMALISES_IDS, _COUNTING_IDS = frozenset(map(id, _NORMALISES)), frozenset(map(id, _COUNTING))
+"""Elements of the largest batch whose mean is computed, and of the largest tensor that is written to by index."""
+_NORMALISES_IDS = frozenset(map(id, _NORMALISES))
 """By id: hashing an operator runs Python code."""
-_COUNTERS = 64
-"""Elements of the largest counter."""
-WATCHED = frozenset(IN_PLACE) | _INDEXED | frozenset(_NORMALISES)
+WATCHED = frozenset(IN_PLACE) | frozenset(_NORMALISES)
 WATCHED_IDS = frozenset(map(id, WATCHED))
 """By id: hashing an operator runs Python code."""
 _ADDS = {_aten.add.Tensor: 1, _aten.sub.Tensor: -1}
@@ -132,8 +124,7 @@ class Increments:
         self._known: dict[tuple[Any, ...], Any] = {}
         self._drifts: dict[tuple[Any, ...], _Drift] = {}
         self._gradients: dict[int, Any] = {}
-        self._counters: dict[int, Any] = {}
-        """By address, memory of the few gradients, and of the few single numbers of an optimizer, that are followed."""
+        """By address, memory of the few gradients that are followed."""
         self._copied: dict[tuple[int, int], tuple[Any, Kept]] = {}
         self._waiting: _Rehearsed | None = None
 
@@ -148,7 +139,7 @@ class Increments:
             first = args[_MEAN]
         else:
             first = args[0][0] if isinstance(args[0], (list, tuple)) and args[0] else args[0]
-        if not isinstance(first, Tensor) or first.dtype not in NARROW and not is_counter(func, args):
+        if not isinstance(first, Tensor) or first.dtype not in NARROW:
             return False
         if private.off(private.SUMS):
             return False
@@ -161,17 +152,11 @@ class Increments:
         self._gradients, followed = _one_of_few(self._gradients, gradient)
         return followed
 
-    def counts(self, counter: Tensor) -> bool:
-        """Whether a tensor is one of the few single numbers in an optimizer's state that are followed."""
-        self._counters, followed = _one_of_few(self._counters, counter)
-        return followed
-
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, *, once: bool = False) -> None:
         """Takes samples of what an in-place call that it follows is about to change, if that kind of call has changed
         it before. once: also if it has not."""
         targets = _targets(func, args)
-        counts = is_counter(func, args)
-        if any(t.dtype not in NARROW and not counts or not _plain(t) for t in targets):
+        if any(t.dtype not in NARROW or not _plain(t) for t in targets):
             return
         if torch.is_grad_enabled() and any(t.requires_grad for t in targets):
             return
@@ -180,7 +165,7 @@ class Increments:
                 self._waiting = self._rehearsal(func)(func, args, kwargs or {}, targets)
 
     def _rehearsal(self, func: Any) -> Callable[..., _Rehearsed | None]:
-        return self._indexed if func in _INDEXED else _normalised if func in _NORMALISES else self._rehearse
+        return _indexed if func in _INDEXED else _normalised if func in _NORMALISES else self._rehearse
 
     def _changed_before(self, func: Any, target: Tensor) -> bool:
         """Whether the same kind of call has changed a tensor before; from now on it counts as changed.
@@ -226,42 +211,10 @@ class Increments:
         if not isinstance(value, torch.Tensor):
             return value
         if value.dim() == 0:
-            return value.to(_exact(targets[0]))
+            return value.float()
         if not _plain(value) or value.shape != targets[0].shape or not value.dtype.is_floating_point:
             return NotImplemented
-        return sample(value).to(_exact(targets[0]))
-
-    def _indexed(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]
-    ) -> _Rehearsed | None:
-        """What a write by index adds to: the numbers at the first of its indices."""
-        if func is _aten.index_put_.default:
-            return self._index_put(func, args, kwargs)
-        target, where, which, values = args[:4]
-        if which.dim() == 0 or not which.numel():
-            return None
-        if func is _aten.index_add_.default:
-            some = max(1, _INDICES * len(which) // max(values.numel(), 1))
-            which, values = which[:some], values.narrow(where, 0, min(some, len(which)))
-            look = lambda: target.index_select(where, which)
-        else:
-            which = which[:_INDICES]
-            values = values[tuple(slice(size) for size in which.shape)]
-            look = lambda: target.gather(where, which)
-        before = look()
-        exact = before.float() + kwargs.get("alpha", 1) * values.float()
-        return _Rehearsed(func, lambda: [look()], [before], [exact])
-
-    @staticmethod
-    def _index_put(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Rehearsed | None:
-        target, which, values = args[:3]
-        accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate")
-        # counting a mask would need its values on the host
-        if not accumulates or any(i is None or i.dtype in (torch.bool, torch.uint8) for i in which):
-            return None
-        look = lambda: [target[tuple(which)]]
-        (before,) = look()
-        return _Rehearsed(func, look, [before], [before.float() + kwargs.get("alpha", 1) * values.float()])
+        return sample(value).float()
 
     def made(
         self,
@@ -304,10 +257,9 @@ class Increments:
             return changed
         if len(tensors) > 1 and (tensors[1].dim() or kept[1] is not None):
             return None
-        changed = self._decayed(number, func, args, kept[0], out) if kept[0] is not None else None
-        mark.kept = self._scaled(func, args, kept[0], tensors[0]) if kept[0] is not None and changed is None else None
+        mark.kept = self._scaled(func, args, kept[0], tensors[0]) if kept[0] is not None else None
         mark.kept = mark.kept or Kept(number)
-        return changed
+        return None
 
     @staticmethod
     def _written_back(known: Kept, source: Tensor, out: Tensor) -> Changed | None:
@@ -316,15 +268,6 @@ class Increments:
             return None
         due = (sample(source) - known.before).abs() > _NOISE * known.before.float().abs()
         return Changed(due.sum(), (due & (sample(out) != known.before)).sum(), 0)
-
-    @staticmethod
-    def _decayed(number: int, func: Any, args: tuple[Any, ...], kept: Kept, out: Tensor) -> Changed | None:
-        """How much of a decay arrived, where the same op made what it scales the time before: a learning rate."""
-        if kept.number != number or kept.base is not None or not isinstance(args[0], Tensor):
-            return None
-        base, factor = sample(args[0]), args[1].float() if isinstance(args[1], Tensor) else args[1]
-        due = func(base.float(), factor) != base.float()
-        return Changed(due.sum(), (due & (sample(out) != base)).sum(), 0)
 
     def _kept(self, tensor: Tensor, origins: Origins) -> Kept | None:
         """What is known about a tensor, or about what was copied to its memory: an average's parameter is reached
@@ -425,16 +368,13 @@ def _targets(func: Any, args: tuple[Any, ...]) -> list[Tensor]:
     return list(args[0][:_MOST_OF_A_LIST]) if isinstance(args[0], (list, tuple)) else [args[0]]
 
 
-def is_counter(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a call adds a number to a counter in float32."""
-    if id(func) not in _COUNTING_IDS or len(args) < 2 or type(args[1]) not in (int, float):
-        return False
-    return args[0].dtype is torch.float32 and args[0].numel() <= _COUNTERS
-
-
-def _exact(target: Tensor) -> torch.dtype:
-    """The dtype of a rehearsal."""
-    return torch.float32 if target.dtype in NARROW else torch.float64
+def _indexed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]) -> _Rehearsed | None:
+    """A write by index that adds, made in float32 on all of a tensor that is not large."""
+    (target,) = targets
+    if max(t.numel() for t in args if isinstance(t, Tensor)) > _LARGEST or not integers.accumulates(func, args, kwargs):
+        return None
+    exact = IN_PLACE[func](*(a.float() if isinstance(a, Tensor) and a.dtype in NARROW else a for a in args), **kwargs)
+    return _Rehearsed(func, lambda: [target], [target.clone()], [exact])
 
 
 def _normalised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]) -> _Rehearsed | None:

@@ -209,10 +209,15 @@ def _adds(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor)
     """Whether a call adds to each number something that it did not change itself."""
     if any(isinstance(a, Tensor) and a.untyped_storage()._cdata == out.untyped_storage()._cdata for a in args[1:]):
         return False
+    return accumulates(func, args, kwargs)
+
+
+def accumulates(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a write by index adds to what was there."""
     if func is not _aten.index_put_.default:
         return True
-    accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
-    return accumulates and all(i is None or i.dtype.itemsize > 1 for i in args[1])  # a mask is counted on the host
+    adds = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
+    return adds and all(i is None or i.dtype.itemsize > 1 for i in args[1])  # a mask is counted on the host
 
 
 def _wide(value: Any) -> Any:

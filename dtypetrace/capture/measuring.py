@@ -12,7 +12,6 @@ import torch
 from ..tables.operators import NAMED_CASTS, tagged
 from .calls import LIFT_FRESH, TO_COPY, op_name
 from .holders import address
-from .increments import is_counter
 from .ops import Form, GrowingOp, made_by
 from .running import AUTOCAST, FUNCTION, RunningCall
 from .session import Session
@@ -27,11 +26,6 @@ def before(
     """Samples what an in-place call is about to change."""
     values = recorder.values
     if values is None or not values.increments.follows(func, args):
-        return
-    if recorder.running_steps and is_counter(func, args):
-        return  # an optimizer's epsilon is added to a new tensor each time
-    first = args[0]
-    if recorder.running_steps and isinstance(first, Tensor) and not first.dim() and not values.increments.counts(first):
         return
     thread = recorder.thread_state()
     listed = bool(args) and isinstance(args[0], (list, tuple))

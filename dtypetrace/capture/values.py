@@ -18,7 +18,7 @@ from ..tables.dtypes import DTYPES
 from . import integers, private
 from .cached_casts import CachedCasts
 from .calls import NARROW_FLOATS, given_numbers, packets, readable
-from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments, is_counter
+from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments
 from .marks import Mark, Origins
 from .ops import Form, GrowingOp
 from .running import ARGS, FUNCTION, KWARGS, RunningCall
@@ -132,7 +132,7 @@ class Values:
         """How later calls of an op, all of whose tensors are plain and have ``dtype``, are measured: ``UNMEASURED``,
         ``PASSED_ON`` (a view), ``RANGE`` (by :meth:`again`), else ``IN_FULL`` (by :meth:`saw`)."""
         kind = self._kind(func)
-        if dtype in NARROW and _followed(func, phase) or phase in _FOLLOWED_PHASES and is_counter(func, args):
+        if dtype in NARROW and _followed(func, phase):
             return IN_FULL
         if kind == _SKIP or dtype not in _MEASURED:
             return UNMEASURED

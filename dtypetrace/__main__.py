@@ -83,9 +83,6 @@ def _run_command(argv: list[str]) -> SystemExit | KeyboardInterrupt:
     if not argv:
         raise UsageError("no command given. Try: dtypetrace run script.py, or dtypetrace --help")
     word = argv[0]
-    if word == "merge":  # its name in the version before
-        print("dtypetrace: merge is now show: dtypetrace show run.rank*.trace", file=sys.stderr)
-        argv[0] = word = "show"
     if word not in COMMANDS and not word.startswith("-"):
         if os.path.exists(word):
             raise UsageError(f"no command given. Did you mean: dtypetrace run {' '.join(argv)}")

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from .capture import unwatched
@@ -78,11 +77,9 @@ class Trace(View):
         reference: bool = False,
         reference_steps: int | None = None,
         keep_wide: tuple[str, ...] = (),
-        narrow: str | None = None,
         dry: bool = False,
         compare_steps: int = 0,
         compile: str | None = None,
-        progress: Callable[[Callable[[], int], int], None] | None = None,
         notes: bool = True,
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):
@@ -92,7 +89,7 @@ class Trace(View):
             )
         if compile not in (None, "eager", "on"):
             raise ValueError(f'compile is "eager" or None, got {compile!r}')
-        check_watch_every(watch_every, autofix=bool(autofix), reference=reference or bool(keep_wide or narrow), dry=dry)
+        check_watch_every(watch_every, autofix=bool(autofix), reference=reference or bool(keep_wide), dry=dry)
         self._ignore = frozenset(ignore)
         self._whole_script = whole_script
         self._notes = notes
@@ -110,14 +107,13 @@ class Trace(View):
             steps=steps,
             windows=Windows(first, every, _stops(self), Novelty(trace_steps) if new else None) if first else None,
             numerics=numerics,
-            reference=_reference(reference_steps, keep_wide, narrow) if reference or keep_wide or narrow else checks,
+            reference=_reference(reference_steps, keep_wide) if reference or keep_wide else checks,
             # inside compiled code no call can be repeated with casts, and no module computed in another dtype
-            eager=compile != "on" and bool(compile or autofix or dry or keep_wide or narrow),
+            eager=compile != "on" and bool(compile or autofix or dry or keep_wide),
         )
         self.dry_run = _dry_run(self._watch.recorder) if dry else None
         self._watch.recorder.predicts = dry
         self._watch.recorder.ledger.refuses = _refuses
-        self._watch.recorder.progress = progress
         self._outer: Trace | None = None
         self._recording: Recording | None = None
         self._ending: Callable[[], Recording] | None = None
@@ -333,9 +329,9 @@ class Trace(View):
         """Whether a file is the user's own."""
         return self._watch.recorder.user(file)
 
-    def _runs_with(self, step: Callable[[], Any], narrow: str | None) -> Callable[[tuple[str, ...]], Recording]:
+    def _runs_with(self, step: Callable[[], Any]) -> Callable[[tuple[str, ...]], Recording]:
         def run(keep: tuple[str, ...]) -> Recording:
-            again = Trace(reference=True, keep_wide=keep, narrow=narrow)
+            again = Trace(reference=True, keep_wide=keep)
             with again:
                 step()
             return again.recording
@@ -388,9 +384,8 @@ def _stops(trace: Trace) -> Callable[[], None]:
     return stop
 
 
-def _reference(steps: int | None, keep: tuple[str, ...], narrow: str | None) -> Callable[[Recorder], Any]:
-    dtype = getattr(torch, narrow) if narrow else None
-    return partial(Reference, steps=STEPS if steps is None else steps, keep=keep, narrow=dtype)
+def _reference(steps: int | None, keep: tuple[str, ...]) -> Callable[[Recorder], Any]:
+    return partial(Reference, steps=STEPS if steps is None else steps, keep=keep)
 
 
 FIRST_STEPS = 3

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .records import Chain, Finding, Inserted, ReceiptRow, Recording, Results
-from .tables.dtypes import HALF, parse
 
 if TYPE_CHECKING:
     from .foresight import Forecast
@@ -113,9 +112,7 @@ class View(ABC):
 
         return frames.frame(*self._shown, of)
 
-    def precision_plan(
-        self, tolerance: float = 0.05, *, step: Callable[[], Any] | None = None, narrow: Any = None
-    ) -> PrecisionPlan:
+    def precision_plan(self, tolerance: float = 0.05, *, step: Callable[[], Any] | None = None) -> PrecisionPlan:
         """The smallest set of modules to keep in float32 so that results, gradients and updates stay within
         ``tolerance`` of the reference, relative to it. The trace needs a reference (``reference=True``).
 
@@ -123,10 +120,7 @@ class View(ABC):
         the plan is verified. Without it, the plan follows from the measured effects. ``dtypetrace plan script.py`` runs
         the script itself.
 
-        ``narrow`` (``torch.bfloat16``, ``"fp16"``) asks what of a float32 program may be narrowed. It needs ``step``,
-        which is run under autocast in that dtype; the plan names the modules that must stay in float32.
-
-        Raises ValueError for a trace without a reference (``narrow`` needs none), and for ``narrow`` without ``step``.
+        Raises ValueError for a trace without a reference.
 
         >>> t.precision_plan(tolerance=0.02).apply(model)    # doctest: +SKIP
         """
@@ -134,17 +128,11 @@ class View(ABC):
 
         setattr(precision_plan.PrecisionPlan, "_repr_html_", _plan_html)  # noqa: B010 -- rules know no views
         setattr(precision_plan.PrecisionPlan, "_repr_pretty_", _plan_text)  # noqa: B010
-        if narrow is not None:
-            if step is None:
-                raise ValueError("precision_plan(narrow=...) needs step=: a function that runs the step again")
-            narrow = parse(narrow, HALF, "dtype that autocast can compute in")
-            run = self._runs_with(step, narrow)
-            return precision_plan.search(run(()), run, tolerance, narrow=narrow)
         if step is None:
             return precision_plan.foretold(self.recording, tolerance)
-        return precision_plan.search(self.recording, self._runs_with(step, None), tolerance)
+        return precision_plan.search(self.recording, self._runs_with(step), tolerance)
 
-    def _runs_with(self, step: Callable[[], Any], narrow: str | None) -> Callable[[tuple[str, ...]], Recording]:
+    def _runs_with(self, step: Callable[[], Any]) -> Callable[[tuple[str, ...]], Recording]:
         raise ValueError("a saved trace cannot run anything; leave step out, or use dtypetrace plan script.py")
 
     def what_if(self, changes: Mapping[str, Any], *, autocast: Any = None) -> WhatIf:

@@ -122,12 +122,6 @@ class ModuleHooks:
             self.recorder.reference.outermost(module)
         self.recorder.stepping.forget_left()
         self.recorder.origins.tidy()
-        self._progress()
-
-    def _progress(self) -> None:
-        recorder = self.recorder
-        if recorder.progress is not None:
-            recorder.progress(lambda: sum(op.count for op in recorder.ops), recorder.steps_done)
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
         """A module's forward has ended, by an exception too."""
@@ -227,7 +221,6 @@ class ModuleHooks:
         recorder.steps_done += 1
         number = self.windows.steps + 1 if self.windows is not None else recorder.steps_done
         recorder.stepping.done(number, len(recorder.ops))
-        self._follow(self._progress)
         if self.windows is not None:
             self.windows.step_ended(optimizer)
         elif self.steps is not None and recorder.steps_done >= self.steps:

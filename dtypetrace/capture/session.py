@@ -96,8 +96,6 @@ class Session(Clock):
         self.steps_done = 0
         self.watched = ""
         """Which of the steps were watched, if not all."""
-        self.progress: Callable[[Callable[[], int], int], None] | None = None
-        """Is called at outermost module calls and at ends of steps with (asks for the number of ops, steps)."""
         self.trains = False  # whether the run has an optimizer
         self.broken = False
         self.predicts = False  # whether no kernel runs (a dry run): every refusal is a prediction

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import UnknownDtypeError, UsageError
+from ..errors import UsageError
 from ..program import Program
 from ..records import SEVERITIES
 from ..tables.codes import TITLES
-from ..tables.dtypes import HALF, parse
 
 if TYPE_CHECKING:
     from ..view import View
@@ -129,18 +128,9 @@ def duration(text: str) -> float:
     return float(found[1]) * {"m": 60, "min": 60, "h": 3600}.get(found[2], 1)
 
 
-def every(prefix: str = "") -> Callable[[str], int | str]:
-    """Reads ``--every``: a number of steps or ``new``; after a ``prefix`` in its old spelling, ``every=200``."""
-    number = count("--every")
-    return lambda text: text if text == "new" else number(text.removeprefix(prefix) if text.startswith(prefix) else "")
-
-
-def half(text: str) -> str:
-    """Reads the dtype that autocast is to compute in. Raises ArgumentTypeError for another one."""
-    try:
-        return parse(text, HALF, "dtype that autocast can compute in")
-    except UnknownDtypeError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def every(text: str) -> int | str:
+    """Reads ``--every``: a number of steps or ``new``."""
+    return text if text == "new" else count("--every")(text)
 
 
 def reaches(findings: Sequence[Any], level: str | None) -> bool:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO
 
 from ..errors import UnknownCodeError
 from ..tables.codes import TITLES
@@ -54,34 +53,25 @@ def explain(what: str | BaseException = "") -> str:
     >>> explain("expected m1 and m2 to have the same dtype, but got: float != c10::Half")[:65]
     'The message names m1 float32 and m2 float16, which have to agree.'
     """
-    lead, found = _looked_up(what)
-    return "\n\n".join(part for part in (lead, found.text if found else None) if part)
-
-
-def _looked_up(what: str | BaseException) -> tuple[str, CodePage | None]:
-    """The text to show first, and the page."""
     if not isinstance(what, (str, BaseException)):
         raise TypeError(
             f'explain() takes a code, as in explain("DT101"), or an error message, not {type(what).__name__}'
         )
     what = str(what).strip()
     if not what:
-        return listing(), None
+        return listing()
     if re.fullmatch(r"\d{1,4}|[A-Za-z]+\d*", what):
-        return "", page(what.upper() if what.upper().startswith("DT") else f"DT{what}" if what.isdecimal() else what)
+        return page(what.upper() if what.upper().startswith("DT") else f"DT{what}" if what.isdecimal() else what).text
     if code := re.search(r"\bDT\d{3}\b", what):  # a finding's title, a note of ours in a traceback
-        return "", page(code[0])
+        return page(code[0]).text
     what = _unwrapped(what)
-    notice = notice_for(what)
-    if notice is not None:
-        return notice.meaning, page(notice.code) if notice.code else None
     refusal = _recognised(what)
     if refusal is None:
         raise UnknownCodeError(
             "dtypetrace knows no dtype error with this message. Paste the last lines of the traceback as they are; "
             "dtypetrace explain lists all codes"
         )
-    return _said(refusal), page(refusal.code)
+    return f"{_said(refusal)}\n\n{page(refusal.code).text}"
 
 
 # ---------------------------------------------------------------- messages
@@ -164,70 +154,14 @@ def _packed(refusal: Refusal) -> bool:
 
 def show(what: str, stream: IO[str]) -> None:
     """Prints the explanation: plain Markdown where the stream is piped, drawn on a terminal."""
-    lead, found = _looked_up(what)
-    if not stream.isatty():
-        print(explain(what).rstrip("\n"), file=stream, flush=True)
+    text = explain(what).rstrip("\n")
+    if not stream.isatty() or not what.strip():
+        print(text, file=stream, flush=True)
         return
     from rich.console import Console
     from rich.markdown import Markdown
-    from rich.padding import Padding
-    from rich.syntax import Syntax
-    from rich.text import Text
 
-    out = Console(file=stream, width=width(stream), height=1, highlight=False)
-    if found is None and what.strip():
-        out.print(Text(lead))
-        return
-    if found is None:
-        for line in lead.splitlines():
-            code, _, title = line.partition("  ")
-            out.print(Text.assemble((code, "bold"), "  ", title))
-        return
-    parts: list[Any] = [Text(lead, style="green"), ""] if lead else []
-    parts += [Text.assemble((found.code, "bold red"), (f": {found.title}", "bold")), "", Markdown(found.meaning)]
-    for heading, words, program in (
-        ("Fails", "", found.fails),
-        ("Fixed", found.why_fixed, found.fixed),
-        ("In the field", found.field, ""),
-    ):
-        parts += ["", Text(heading, style="bold underline"), ""]
-        parts += [Markdown(words)] if words else []
-        parts += [""] if words and program else []
-        parts += (
-            [Padding(Syntax(program.rstrip("\n"), "python", theme="ansi_dark", background_color="default"), (0, 4))]
-            if program
-            else []
-        )
-    for part in parts:
-        out.print(part)
-
-
-# ---------------------------------------------------------------- messages that are no refusal
-
-
-class Notice(NamedTuple):
-    """A message by its wording, the code of its page (empty: none), its meaning and what to do."""
-
-    pattern: re.Pattern[str]
-    code: str
-    meaning: str
-
-
-@functools.cache
-def _notices() -> tuple[Notice, ...]:
-    file = Path(__file__).parents[1] / "tables" / "notices.json"
-    sections = json.loads(file.read_text("utf-8"))
-    flags = re.IGNORECASE | re.DOTALL
-    return tuple(
-        Notice(re.compile(wording, flags), code, meaning)
-        for rows in sections.values()
-        for wording, code, meaning in rows
-    )
-
-
-def notice_for(text: str) -> Notice | None:
-    """The notice whose wording a text contains, if any."""
-    return next((notice for notice in _notices() if notice.pattern.search(text)), None)
+    Console(file=stream, width=width(stream), height=1).print(Markdown(text, code_theme="ansi_dark"))
 
 
 # ---------------------------------------------------------------- the page of a code

@@ -21,8 +21,7 @@ from ..program import AfterImport, Program, show
 from ..records import Results
 from ..records.ledger import Ledger, empty
 from ..repair.runs import Ended
-from . import patched_program, progress
-from .progress import Progress
+from . import patched_program
 
 _MOST_PRINTED = 100_000
 
@@ -34,7 +33,7 @@ def main() -> None:
     program = Program(request["words"], as_module=request["as_module"])
     patched_program.patch(program, request["texts"], request["encodings"])
     ledger = empty()
-    run = _HealedRun(request, program, ledger, progress.on_terminal(request["terminal"]))
+    run = _HealedRun(request, program, ledger)
     # a program that draws different numbers in every run could not be compared with itself
     random.seed(0)
     seeds = AfterImport("numpy", lambda: sys.modules["numpy"].random.seed(0))
@@ -46,7 +45,7 @@ def main() -> None:
 
     asked = _Asked(0, closefd=False)
     sys.stdin = io.TextIOWrapper(io.BufferedReader(asked))
-    sys.stdout = printed = _Printed(sys.stdout.encoding, run.progress)
+    sys.stdout = printed = _Printed(sys.stdout.encoding)
     error = program.execute()
     measured = run.measured(error)
     for armed in (watch, seeds):
@@ -93,10 +92,8 @@ def _ended(error: BaseException | None) -> Ended | None:
 class _HealedRun:
     """The trace of the run; it begins once the program has imported torch."""
 
-    def __init__(
-        self, request: dict[str, Any], program: Program, ledger: Ledger, progress: Progress | None = None
-    ) -> None:
-        self.request, self.program, self.ledger, self.progress = request, program, ledger, progress
+    def __init__(self, request: dict[str, Any], program: Program, ledger: Ledger) -> None:
+        self.request, self.program, self.ledger = request, program, ledger
         self.trace: Any = None
         self.adapters: Any = None
         self.failure = ""
@@ -120,7 +117,6 @@ class _HealedRun:
             numerics=True,
             compare_steps=self.request["compare_steps"],
             compile="on" if self.request["compiled"] else None,
-            progress=self.progress.watching if self.progress is not None else None,
             autofix=partial(
                 LedgerHealer,
                 judge=ruling,
@@ -155,8 +151,6 @@ class _HealedRun:
             self.failure = traceback.format_exc()
 
     def stop(self, error: BaseException | None) -> Any:
-        if self.progress is not None:
-            self.progress.clear()
         try:
             if self.trace is not None:
                 self.trace.stop(error)
@@ -166,17 +160,14 @@ class _HealedRun:
 
 
 class _Printed(io.TextIOWrapper):
-    """Standard output that also keeps the beginning of what is printed, and lets the progress make room."""
+    """Standard output that also keeps the beginning of what is printed."""
 
-    def __init__(self, encoding: str, progress: Progress | None = None) -> None:
+    def __init__(self, encoding: str) -> None:
         super().__init__(io.FileIO(1, "w", closefd=False), encoding, "backslashreplace", write_through=True)
         self.begin: list[str] = []
         self.left = _MOST_PRINTED
-        self.progress = progress
 
     def write(self, text: str) -> int:
-        if self.progress is not None:
-            self.progress.clear()
         if self.left > 0:
             self.begin.append(text[: self.left])
             self.left -= len(text)

@@ -1,5 +1,5 @@
 """``dtypetrace plan``: the modules of a script's model that must compute in float32, searched and verified by running
-it; with ``--narrow``, what of a float32 program may be narrower."""
+it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ class PlanCommand:
     The script runs once as it is, and then again for every choice of modules that is tried, each time in a process
     of its own. Each run also computes a reference in higher precision, and is compared with that. What the script
     prints is shown for the first run, on stderr. It should seed its random numbers, so that all runs see the same
-    data. With --narrow, all runs are under autocast: for a float32 program, the plan names what must stay in
-    float32 if the rest becomes narrower.
+    data.
 
     Exit status: 0 if the plan is verified, or if no module needs float32; 1 if not; 2 for wrong usage.
     """
@@ -57,13 +56,6 @@ class PlanCommand:
             metavar="N",
             help="end each run after N optimizer steps (2)",
         )
-        add(
-            "--narrow",
-            type=arguments.half,
-            metavar="DTYPE",
-            help="ask how much of a float32 program can run in this dtype (bfloat16, float16), by running its models "
-            "under autocast",
-        )
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
         program = arguments.program(options, self.usage)
@@ -73,13 +65,11 @@ class PlanCommand:
         from ..rules import precision_plan
 
         with signals.said("plan"), tempfile.TemporaryDirectory() as folder:
-            runner = _Runner(
-                [program.name, *program.argv[1:]], options.as_module, options.steps, options.narrow, Path(folder)
-            )
+            runner = _Runner([program.name, *program.argv[1:]], options.as_module, options.steps, Path(folder))
             first = runner.run((), shown=True)
-            plan = precision_plan.search(first, runner.run, options.tolerance, narrow=options.narrow or "")
+            plan = precision_plan.search(first, runner.run, options.tolerance)
             print(plan)
-            if plan.keep and plan.verified and not plan.narrow:
+            if plan.keep and plan.verified:
                 print(_patch(runner, first, plan))
         fine = plan.judged and not plan.keep and plan.before.worst <= plan.tolerance
         return SystemExit(int(not (plan.verified or fine)))
@@ -114,8 +104,8 @@ def _share(text: str) -> float:
 class _Runner:
     """Runs the script with some modules kept in float32, or patched, and reads what was measured."""
 
-    def __init__(self, words: list[str], as_module: bool, steps: int, narrow: str | None, folder: Path) -> None:
-        self.asked: dict[str, Any] = {"words": words, "as_module": as_module, "steps": steps, "narrow": narrow}
+    def __init__(self, words: list[str], as_module: bool, steps: int, folder: Path) -> None:
+        self.asked: dict[str, Any] = {"words": words, "as_module": as_module, "steps": steps}
         self.request, self.trace = folder / "request.json", folder / "trace.json"
 
     def run(self, keep: tuple[str, ...], patch: Patch | None = None, *, shown: bool = False) -> Recording:

@@ -1,5 +1,5 @@
 """One run of a program with a reference in a process of its own, for ``dtypetrace plan``: with some modules in float32,
-under autocast, or with a patched text. It leaves a trace."""
+or with a patched text. It leaves a trace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def main() -> None:
                 steps=request["steps"],
                 reference=True,
                 keep_wide=tuple(request["keep"]),
-                narrow=request["narrow"],
             )
         )
         begun[0].start()

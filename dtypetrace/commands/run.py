@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ from ..parts import collector_paused
 from ..program import AfterImport, Program, interrupts_held, show
 from ..records import PRECISIONS
 from ..terminal import seen_lines
-from . import arguments, dry_run, progress, rank_parts
-from .progress import Progress
+from . import arguments, dry_run, rank_parts
 from .rank_parts import Job
 from .signals import FatalSignals
 from .sudden_ends import SuddenEnds
@@ -42,8 +40,6 @@ class Outputs:
     receipt: bool = False
     verbose: bool = False
     """Whether notes are printed that ask for no change."""
-    form: str = "text"
-    """The form of what is printed, a name in ``report.FORMATS``."""
     job: Job | None = None
     """This rank's job, if there are several ranks: then ``files`` and what is printed are for all ranks together."""
     own: Sequence[Output] = ()
@@ -81,7 +77,7 @@ class RunCommand:
         add = watch.add_argument
         add(
             "--every",
-            type=arguments.every(),
+            type=arguments.every,
             metavar="N",
             help="watch the first 3 steps (--first changes the 3), then one step in N; others are only counted. 1: "
             "each step. new (default): while steps show something new, then rarely, and from before a call that is new",
@@ -153,12 +149,8 @@ class RunCommand:
     def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
         _check_watch(options)
         program = arguments.program(options, self.usage)
-        if options.format == "sarif" and options.output is None:
-            raise UsageError("--format sarif needs --output F: on stderr it would stand among the script's own lines")
         job = rank_parts.job()
-        shown = progress.for_terminal(sys.stderr, quiet=options.quiet or (job is not None and job.rank > 0))
         watch = ScriptWatch(
-            shown,
             source=arguments.source_folder(options),
             script=Path(program.file) if program.file else None,
             ignore=frozenset(options.ignore),
@@ -168,9 +160,7 @@ class RunCommand:
             numerics=options.precision != "off" and not options.dry_run,
             autofix=options.autofix or options.dry_run,
             dry=options.dry_run,
-            reference=options.precision == "reference" or options.reference_steps is not None,
-            reference_steps=options.reference_steps,
-            keep_wide=tuple(options.keep_wide.split(",")) if options.keep_wide else (),
+            reference=options.precision == "reference",
             compile=options.compile,
             notes=options.quiet or job is not None,  # else the report follows the traceback at once
         )
@@ -182,7 +172,6 @@ class RunCommand:
             operators=options.operators,
             receipt=options.receipt,
             verbose=options.verbose,
-            form=options.format if options.output is None else "text",
             job=job,
             own=_files_of_rank(options, job, watch) if job is not None else (),
         )
@@ -242,33 +231,21 @@ class RunCommand:
 
 
 def _add_old_spellings(parser: argparse.ArgumentParser) -> None:
-    """What earlier versions called it, and what ``show`` and ``plan`` do now."""
+    """What the version before called it."""
 
     def old(*names: str, **given: Any) -> None:
         parser.add_argument(*names, action=arguments.Old, **given)
 
-    def moved(option: str) -> str:
-        return f"an option of show: run --save run.trace, then dtypetrace show run.trace {option}"
-
-    old("--watch", dest="every", type=arguments.every("every="), now="--every N")
     old("--trace-steps", dest="first", type=arguments.count("--trace-steps"), now="--first N")
     old("--no-numerics", dest="precision", sets="off", now="--precision off")
     old("--reference", dest="precision", sets="reference", now="--precision reference")
-    steps = arguments.count("--reference-steps")
-    old("--reference-steps", type=steps, now="--precision reference, for the first 10 steps")
-    old(
-        "--keep-wide", now="the work of plan, which chooses the modules and proves the choice: dtypetrace plan train.py"
-    )
-    old("--operators", sets=True, default=False, now=moved("--operators"))
-    old("--no-source", dest="text", sets=False, default=True, now=moved("--no-source"))
-    old("--format", choices=arguments.FORMATS, default="text", now=moved("--format FORM"))
-    old("--output", type=Path, now=moved("--output F"))
+    old("--operators", sets=True, default=False, now="an option of show: run --save run.trace, then show --operators")
 
 
 def _every(options: argparse.Namespace) -> int | str | None:
     """Which steps are watched: by default those that show something new, where nothing that was asked for needs each
     step."""
-    reference = options.precision == "reference" or options.reference_steps or options.keep_wide
+    reference = options.precision == "reference"
     if options.every is None and not (
         options.first or options.autofix or options.dry_run or options.compile or reference
     ):
@@ -281,7 +258,7 @@ def _check_watch(options: argparse.Namespace) -> None:
     needs = {
         "--autofix": options.autofix,
         "--dry-run": options.dry_run,
-        "--precision reference": options.precision == "reference" or options.reference_steps or options.keep_wide,
+        "--precision reference": options.precision == "reference",
     }
     other = next((name for name, given in needs.items() if given), None)
     if options.every not in (None, 1) and other:
@@ -291,10 +268,9 @@ def _check_watch(options: argparse.Namespace) -> None:
 def _files(options: argparse.Namespace) -> list[Output]:
     """The requested files. Raises UsageError if one could not be written."""
     asked: list[tuple[str, Path | None, Callable[[Any, Path], None]]] = [
-        ("--html", options.html, lambda trace, path: trace.report(path, source=options.text)),
+        ("--html", options.html, lambda trace, path: trace.report(path)),
         ("--json", options.json, lambda trace, path: trace.to_json(path)),
-        ("--output", options.output, partial(_write_format, options.format)),
-        ("--save", options.save, lambda trace, path: trace.save(path, source=options.text)),
+        ("--save", options.save, lambda trace, path: trace.save(path)),
     ]
     return [(option, arguments.writable(option, file), write) for option, file, write in asked if file is not None]
 
@@ -307,16 +283,10 @@ def _files_of_rank(options: argparse.Namespace, job: Job, watch: ScriptWatch) ->
     def write(trace: Any, path: Path) -> None:
         from .. import saved
 
-        saved.save(path, rank_parts.with_rank(trace.results, job, stopped=watch.stopped_early), source=options.text)
+        saved.save(path, rank_parts.with_rank(trace.results, job, stopped=watch.stopped_early))
 
     file = options.save.with_name(f"{options.save.stem}.rank{job.rank}{options.save.suffix}")
     return [("--save", arguments.writable("--save", file), write)]
-
-
-def _write_format(form: str, trace: Any, path: Path) -> None:
-    from .. import report
-
-    report.write_format(path, form, trace.recording, trace.findings)
 
 
 # ---------------------------------------------------------------- the trace of the script
@@ -328,9 +298,8 @@ class ScriptWatch:
     An error of dtypetrace's own is kept for the report, so that it cannot change the run.
     """
 
-    def __init__(self, progress: Progress | None = None, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         self._options = options
-        self._progress = progress
         self._owner = os.getpid()
         self._trace: Any = None
         self._failure: Exception | None = None
@@ -373,13 +342,10 @@ class ScriptWatch:
     def _make(self) -> Any:
         from ..tracing import Trace
 
-        watching = self._progress.watching if self._progress is not None else None
-        return Trace(model=None, whole_script=True, progress=watching, **self._options)
+        return Trace(model=None, whole_script=True, **self._options)
 
     def stop(self, error: BaseException | None) -> None:
         """Ends the trace. ``error`` is the exception that ended the script."""
-        if self._progress is not None:
-            self._progress.clear()
         self._import.remove()
         self.stopped_early = self._dying or error is not None and not isinstance(error, SystemExit)
         try:
@@ -414,7 +380,7 @@ class ScriptWatch:
                 if not to.files and to.job is None:
                     return ()
                 self._trace = _nothing_seen()  # an empty report is still a report
-            with collector_paused(), self._said("looking for causes"):
+            with collector_paused():
                 findings: Sequence[Any] = self._trace.findings
         except Exception:
             say(to.stream, _OWN_FAULT + traceback.format_exc())
@@ -422,22 +388,10 @@ class ScriptWatch:
         shown = self._joined(to.job, to.stream) if to.job is not None else self._trace
         if shown is not None and to.stream is not None and not to.quiet and not self._unseen:
             self._print(shown, program, to)
-        with self._said("writing files") if to.own or to.files else nullcontext():
-            _write(self._trace, to.own, to.stream)
-            if shown is not None:
-                _write(shown, to.files, to.stream)
+        _write(self._trace, to.own, to.stream)
+        if shown is not None:
+            _write(shown, to.files, to.stream)
         return findings
-
-    @contextmanager
-    def _said(self, what: str) -> Iterator[None]:
-        """Shows on a terminal what dtypetrace is doing after a script that took a while has ended."""
-        if self._progress is not None and self._progress.late:
-            self._progress.show(f"dtypetrace: {what}")
-        try:
-            yield
-        finally:
-            if self._progress is not None:
-                self._progress.clear()
 
     def _joined(self, job: Job, stream: Any) -> Any:
         """The trace of all ranks, if this is the last process of the machine; else None."""
@@ -462,10 +416,7 @@ class ScriptWatch:
             if not self._dying:
                 _flush(sys.stdout)  # so that the script's output comes before the report
             words = ["-m"] * program.as_module + [program.name, *program.argv[1:]]
-            if to.form == "text":
-                report.console(trace, file=to.stream, program=shlex.join(words), verbose=to.verbose)
-            else:
-                say(to.stream, report.FORMATS[to.form](trace.recording, trace.findings))
+            report.console(trace, file=to.stream, program=shlex.join(words), verbose=to.verbose)
             if to.operators:
                 say(to.stream, f"\n{report.operators_text(trace.recording)}")
             if to.receipt:

@@ -30,7 +30,6 @@ def watch(
     precision: str = "values",
     every: int | str | None = None,
     compile: str | None = None,
-    **old: Any,
 ) -> Iterator[FirstSteps]:
     """Checks the settings as ``dtypetrace.preflight`` does, watches the steps of the block
     while they show something new, and sleeps in between; with ``first=N``, the first N steps only.
@@ -50,7 +49,7 @@ def watch(
     def log(values: Mapping[str, float]) -> None:
         accelerator.log(dict(values))
 
-    steps = FirstSteps(first, fail_on, ignore, precision, every, compile, **old)
+    steps = FirstSteps(first, fail_on, ignore, precision, every, compile)
     steps.begin(
         accelerator.unwrap_model(models[0]),
         optimizer=optimizers[0].optimizer if len(optimizers) == 1 else None,

@@ -36,9 +36,8 @@ class DtypeTraceCallback(Callback):
         precision: str = "values",
         every: int | str | None = None,
         compile: str | None = None,
-        **old: Any,
     ) -> None:
-        self.steps = FirstSteps(first, fail_on, ignore, precision, every, compile, **old)
+        self.steps = FirstSteps(first, fail_on, ignore, precision, every, compile)
         self._last = 0
 
     @property

@@ -33,9 +33,8 @@ class DtypeTraceCallback(TrainerCallback):
         precision: str = "values",
         every: int | str | None = None,
         compile: str | None = None,
-        **old: Any,
     ) -> None:
-        self.steps = FirstSteps(first, fail_on, ignore, precision, every, compile, **old)
+        self.steps = FirstSteps(first, fail_on, ignore, precision, every, compile)
         self._wrapped: tuple[Any, str] | None = None
 
     @property

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ class FirstSteps:
     :class:`FoundError` for a finding this severe or more; None never ends the run. ignore: codes to leave out.
     precision, compile: as in ``dtypetrace.trace``, ``"reference"`` excepted. A failure of dtypetrace's own is printed
     and ends the watching, never the run. Raises ValueError for a severity or a code that does not exist, and for fewer
-    steps than one. The names of the version before (max_steps, watch_every, numerics) go on working.
+    steps than one.
     """
 
     def __init__(
@@ -41,15 +40,7 @@ class FirstSteps:
         precision: str = "values",
         every: int | str | None = None,
         compile: str | None = None,
-        **old: Any,
     ) -> None:
-        for name, now in (("max_steps", "first"), ("watch_every", "every"), ("numerics", "precision")):
-            if name in old:
-                warnings.warn(f"{name}= is now {now}=", DeprecationWarning, stacklevel=3)
-        first, every = old.pop("max_steps", first), old.pop("watch_every", every)
-        numerics = old.pop("numerics", precision != "off")
-        if old:
-            raise TypeError(f"unexpected keyword argument {next(iter(old))!r}")
         if precision not in ("off", "values"):
             raise ValueError(f'precision is "off" or "values", got {precision!r}')
         if fail_on not in (None, *SEVERITIES):
@@ -61,7 +52,7 @@ class FirstSteps:
         self.every = every if every is not None or self.first else NEW
         self._fail_on = fail_on
         self._ignore = frozenset(codes(",".join(ignore))) if ignore else frozenset()
-        self._numerics, self._compile = numerics, compile
+        self._numerics, self._compile = precision != "off", compile
         self.trace: Trace | None = None
         """The trace of the watched steps; closed when the last one is over."""
         self.plan: tuple[Finding, ...] = ()

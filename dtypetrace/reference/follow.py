@@ -15,7 +15,7 @@ from .adjoints import Adjoints
 from .compared import Comparisons
 from .engine import Followed
 from .follower import Follower
-from .keeping import NarrowModel, WideModules, keep_wide
+from .keeping import WideModules, keep_wide
 from .regions import Regions
 from .spot_checks import SpotChecks
 
@@ -29,8 +29,8 @@ class Reference(Follower):
 
     recorder: its ops are followed. steps: after this many optimizer steps it ends, and the run goes on without it.
     everywhere: use float64 for every reference; where the program computes in 16 bits, float32 is precise enough. keep:
-    modules, by their paths in the outermost one called, that compute in float32 during the run. narrow: the dtype of an
-    autocast region around each call of an outermost module. Only these two change what the program computes.
+    modules, by their paths in the outermost one called, that compute in float32 during the run. Only this
+    changes what the program computes.
     """
 
     whole = True
@@ -42,7 +42,6 @@ class Reference(Follower):
         steps: int = STEPS,
         everywhere: bool = False,
         keep: Iterable[str] = (),
-        narrow: torch.dtype | None = None,
     ) -> None:
         super().__init__(recorder, everywhere=everywhere)
         self._steps = steps
@@ -55,8 +54,6 @@ class Reference(Follower):
         self._unknown = dict.fromkeys(self._keep)
         """Those of which no model has a module."""
         self._islands: dict[int, WideModules] = {}
-        self._narrow = narrow
-        self._narrowed: dict[int, NarrowModel] = {}
 
     @property
     def regions(self) -> Regions:
@@ -92,22 +89,14 @@ class Reference(Follower):
         self.stop()
         for island in self._islands.values():
             island.remove()
-        for narrowed in self._narrowed.values():
-            narrowed.remove()
         self._islands.clear()
-        self._narrowed.clear()
 
     def outermost(self, module: torch.nn.Module) -> None:
-        """A module is called from outside: on its first call, the parts of it to keep in float32 are cast. If the
-        program is to be narrowed, each call runs under autocast."""
+        """A module is called from outside: on its first call, the parts of it to keep in float32 are cast."""
         if self._keep and id(module) not in self._islands:
             self._islands[id(module)] = keep_wide(module, self._keep)
             for name, _ in module.named_modules():
                 self._unknown.pop(name, None)
-        if self._narrow is not None and private.current_graph_task_id() == -1:  # a recompute restores its own autocast
-            if id(module) not in self._narrowed:
-                self._narrowed[id(module)] = NarrowModel(module, self._narrow)
-            self._narrowed[id(module)].enter()
 
     # ------------------------------------------------------------ errors, and the gradients they are multiplied by
 
@@ -162,7 +151,7 @@ class Reference(Follower):
         self._engine.measuring = self._done < _MEASURED_STEPS or self._done % _ONE_IN == 0
         if self._steps <= 0:
             self.stop()
-            if not self._keep and self._narrow is None:  # spot checks see what first runs from then on
+            if not self._keep:  # spot checks see what first runs from then on
                 self._recorder.unfollowed(self, SpotChecks(self._recorder, first=len(self._recorder.ops)))
 
     def _guarded(self, what: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Keeps modules in float32 inside a model that computes in a narrower dtype, or narrows a float32 model by autocast."""
+"""Keeps modules in float32 inside a model that computes in a narrower dtype."""
 
 from __future__ import annotations
 
@@ -42,34 +42,6 @@ def keep_wide(model: nn.Module, names: Iterable[str]) -> WideModules:
     Autocast is off inside. A module inside another one that is kept needs no casts of its own.
     """
     return WideModules(model, names)
-
-
-class NarrowModel:
-    """Runs a float32 model's outermost calls under autocast, and widens their results, so that what the program does
-    with them stays in float32. ``remove()`` takes this out again."""
-
-    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
-        self._dtype = dtype
-        first = next(model.parameters(), None)
-        self._device = first.device.type if first is not None else "cpu"
-        self._open: list[Any] = []
-        self._handle = model.register_forward_hook(self._leave, always_call=True)
-
-    def enter(self) -> None:
-        """Before a call."""
-        region = torch.autocast(self._device, self._dtype)
-        region.__enter__()
-        self._open.append(region)
-
-    def _leave(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
-        if not self._open:  # a call by the backward pass
-            return None
-        self._open.pop().__exit__(None, None, None)
-        return None if result is None else _recast(result, (self._dtype,), torch.float32)
-
-    def remove(self) -> None:
-        """Takes the hook out again."""
-        self._handle.remove()
 
 
 def _widen_weights(module: nn.Module) -> None:

@@ -147,7 +147,6 @@ class Runner:
                 "encodings": {file: patch.patched_files[file].encoding for file in patch.texts},
                 "answer": str(answer),
                 "trace": str(trace),
-                "terminal": _terminal(),
             }
             request.write_text(json.dumps(asked), "utf-8")
             try:
@@ -186,13 +185,6 @@ def _start(request: Path, shown: bool, seconds: float | None) -> int:
         stderr=None if shown else subprocess.DEVNULL,
         env=_environment(),
     )
-
-
-def _terminal() -> str:
-    """The name of the terminal that messages go to, on which a run shows how far it is; empty where there is none."""
-    with suppress(OSError, ValueError, AttributeError):
-        return os.ttyname(sys.stderr.fileno())
-    return ""
 
 
 def _environment() -> dict[str, str]:

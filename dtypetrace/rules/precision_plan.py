@@ -2,8 +2,7 @@
 
 A run with a reference shows what each module's rounding does to the loss and to the gradients; modules are tried in
 that order. The step is then run with the chosen modules in float32, and its error is measured. The smallest set that
-stays within the tolerance is the plan. For a float32 program that could be narrower, the same search runs the step
-under autocast, and what need not be kept is what may be narrowed.
+stays within the tolerance is the plan.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 
 from ..records import FORWARD, Recording
 from ..tables.dtypes import NARROW, REAL, bytes_of
-from ..tables.english import capitalised, listed
+from ..tables.english import listed
 from ..tables.operators import flops, is_cast, is_move
 from ..terminal import seen
 from .losses import Losses
@@ -74,9 +73,6 @@ class PrecisionPlan:
     ranked: tuple[KeptModule, ...] = ()
     tried: tuple[tuple[tuple[str, ...], float], ...] = field(default=(), repr=False)
     """Every choice that was run, with its worst error."""
-    narrow: str = ""
-    """The dtype of autocast under which the step was run to find what may be narrowed; empty where the program is
-    narrow by itself."""
     work: int = 0
     """Floating point operations of all matmuls and convolutions of the step."""
 
@@ -92,13 +88,6 @@ class PrecisionPlan:
     def verified(self) -> bool:
         """Whether the step was run with the plan and stayed within the tolerance."""
         return self.judged and self.after is not None and self.after.worst <= self.tolerance
-
-    @property
-    def narrowed_share(self) -> float:
-        """The share of the work that runs in the narrow dtype under this plan."""
-        kept = {c.module for c in self.keep}
-        outermost = (c for c in self.keep if not kept & set(_above(c.module)[:-1]))
-        return 1 - sum(c.flops for c in outermost) / self.work if self.work else 0.0
 
     def apply(self, model: Any) -> Any:
         """Keeps the plan's modules of a model in float32, also under autocast; returns a handle whose ``remove()``
@@ -122,23 +111,14 @@ class PrecisionPlan:
 
 def _lines(plan: PrecisionPlan) -> list[str]:
     if not plan.judged:
-        ran = f"nothing ran in a narrow dtype: the step computed in {listed(plan.computed)}"
-        if plan.narrow:
-            return [f"no plan: autocast in {plan.narrow} reached no operation. {capitalised(ran)}"]
-        return [
-            f"no plan: {ran}",
-            "To ask what of it can be narrow: dtypetrace plan --narrow bfloat16, or precision_plan(narrow=, step=)",
-        ]
+        return [f"no plan: nothing ran in a narrow dtype: the step computed in {listed(plan.computed)}"]
     if not plan.keep and plan.before.worst <= plan.tolerance:
-        where = f"under autocast in {plan.narrow}, " if plan.narrow else ""
         return [
-            f"no module needs float32: {where}the error of the step is {plan.before.worst:.2%}, "
+            f"no module needs float32: the error of the step is {plan.before.worst:.2%}, "
             f"and {plan.tolerance:.2%} is allowed"
         ]
     total = plan.work or 1
     lines = [_heading(plan), ""]
-    if plan.narrow and plan.verified:
-        lines.insert(0, f"{plan.narrowed_share:.0%} of the matmul work can run in {plan.narrow} under autocast;")
     lines.append(f"  {'module':40}  {'share of rounding':>17}  {'infinite values':>15}  {'+MB':>7}  {'FLOP':>5}")
     for c in plan.keep:
         row = (
@@ -162,8 +142,6 @@ def _lines(plan: PrecisionPlan) -> list[str]:
         lines.append(
             "The error may begin outside of modules. Which lines it begins on: dtypetrace run --precision reference"
         )
-    if plan.narrow and plan.verified:
-        lines.append(f"To use it: plan.apply(model), then run the model under torch.autocast in {plan.narrow}.")
     return lines
 
 
@@ -332,23 +310,21 @@ def _weights(recording: Recording) -> dict[str, tuple[int, int]]:
 # ---------------------------------------------------------------- the search
 
 
-def search(
-    recording: Recording, run: Callable[[tuple[str, ...]], Recording], tolerance: float, *, narrow: str = ""
-) -> PrecisionPlan:
+def search(recording: Recording, run: Callable[[tuple[str, ...]], Recording], tolerance: float) -> PrecisionPlan:
     """The smallest set that the search finds. recording: of the step with nothing kept. run: runs the step with some
-    modules in float32. narrow: the dtype of autocast that all these runs are under, if not the program's own."""
+    modules in float32."""
     ranked = candidates(recording)
     before = step_error(recording)
     work = _work(recording)
     if before.worst <= tolerance or not ranked:
         after = before if before.worst <= tolerance else None
-        return PrecisionPlan(tolerance, (), before, after, ranked, (), narrow, work, _computed(recording))
+        return PrecisionPlan(tolerance, (), before, after, ranked, (), work, _computed(recording))
     tries = _Tries(lambda keep: step_error(run(keep)), RUNS)
     count = _enough(ranked, tries, tolerance)
     keep = _pruned(list(ranked[:count]), tries, tolerance)
     after = tries.of(keep)
     tried = tuple((k, e.worst) for k, e in tries.known.items())
-    return PrecisionPlan(tolerance, tuple(keep), before, after, ranked, tried, narrow, work, _computed(recording))
+    return PrecisionPlan(tolerance, tuple(keep), before, after, ranked, tried, work, _computed(recording))
 
 
 def foretold(recording: Recording, tolerance: float) -> PrecisionPlan:
@@ -364,7 +340,7 @@ def foretold(recording: Recording, tolerance: float) -> PrecisionPlan:
             break
         keep.append(c)
         left -= c.share
-    return PrecisionPlan(tolerance, tuple(keep), before, None, ranked, (), "", _work(recording), _computed(recording))
+    return PrecisionPlan(tolerance, tuple(keep), before, None, ranked, (), _work(recording), _computed(recording))
 
 
 class _Tries:

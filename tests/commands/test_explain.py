@@ -172,59 +172,6 @@ def test_a_message_is_explained_by_its_code(message, code, says):
     assert rest == explain.page(code).text
 
 
-@pytest.mark.parametrize(
-    ("message", "says", "code"),
-    [
-        ("modules.devices.NansException: A tensor with all NaNs was produced in VAE.", "outgrew float16", "DT301"),
-        ("MatMul8bitLt: inputs will be cast from torch.bfloat16 to float16 during quantization", "not an error", ""),
-        ("Input type into Linear4bit is torch.float16, but bnb_4bit_compute_dtype=torch.float32 (default).", "bnb_4bit_compute_dtype in", ""),
-        ("CheckpointError: Recomputed values for the following tensors have different metadata than during the forward pass.", "outside autocast", ""),
-        ("RuntimeError: Input type (torch.cuda.HalfTensor) and weight type (torch.HalfTensor) should be the same", "about devices", ""),
-        ("Input type (torch.FloatTensor) and weight type (torch.cuda.HalfTensor) should be the same", "about devices", ""),
-        # what follows silent damage: each text as torch, scipy, DeepSpeed, fairseq, apex and trainers print it
-        ("AssertionError: No inf checks were recorded for this optimizer.", "no parameter of this optimizer had one", "DT305"),
-        ("AssertionError: No inf checks were recorded prior to update.", "DT403", "DT305"),
-        ("Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.", "in the forward pass already", "DT301"),
-        ("FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.", "bfloat16 without a scaler", "DT301"),
-        ("[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 262144, reducing to 131072", "how it finds its scale", "DT301"),
-        ("Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0", "how it finds its scale", "DT301"),
-        ("ValueError: cost matrix is infeasible", "linear_sum_assignment", "DT301"),
-        ("ValueError: matrix contains invalid numeric entries", "linear_sum_assignment", "DT301"),
-        ("RuntimeError: probability tensor contains either `inf`, `nan` or element < 0", "before the softmax", "DT301"),
-        ("Loss is nan, stopping training", "The script ends", "DT301"),
-        ("linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values.", "noticed, not where", "DT301"),
-        ("UserWarning: In CPU autocast, but the target dtype is not supported. Disabling autocast.\nCPU Autocast only supports dtypes of torch.bfloat16, torch.float16 currently.", "autocast is off inside the region", ""),
-        ("Mismatch dtype between input and weight: input dtype = c10::BFloat16, weight dtype = float, Cannot dispatch to fused implementation.", "RMSNorm", ""),
-    ],
-)  # fmt: skip
-def test_what_libraries_print_is_explained(message, says, code):
-    lead, _, rest = dtypetrace.explain(message).partition("\n\n")
-    assert says in lead
-    assert rest == (explain.page(code).text if code else "")
-
-
-def test_what_torch_says_after_silent_damage_is_explained():
-    """The texts of the installed torch: a row that no longer matches is found here."""
-    with pytest.raises(RuntimeError) as sampled:
-        torch.multinomial(torch.tensor([0.5, float("nan")]), 1)
-    with pytest.raises(ValueError) as constrained:
-        torch.distributions.Normal(torch.tensor([float("nan")]), torch.ones(1), validate_args=True)
-    with pytest.raises(RuntimeError) as factored:
-        torch.linalg.svd(torch.full((2, 2), float("nan")))
-    with pytest.raises(AssertionError) as unchecked:
-        scaler = torch.amp.GradScaler("cpu")
-        scaler.scale(torch.zeros(()))
-        scaler.step(torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1))
-    with pytest.raises(RuntimeError) as anomalous, torch.autograd.detect_anomaly(check_nan=True):
-        zero = torch.zeros(1, requires_grad=True)
-        (zero.sqrt() * 0).sum().backward()
-    for raised in (sampled, constrained, factored, unchecked, anomalous):
-        assert "dtypetrace run script.py" in dtypetrace.explain(raised.value).partition("\n\n")[0]
-    with pytest.warns(UserWarning, match="autocast") as off, torch.autocast("cpu", torch.float64):
-        pass
-    assert "off inside the region" in dtypetrace.explain(str(off[0].message))
-
-
 def test_packed_weights_are_not_to_be_cast():
     for given in ("BFloat16 and Byte", "Half and Char", "Byte and Float"):
         assert "a cast gives wrong results" in dtypetrace.explain(

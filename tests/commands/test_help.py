@@ -29,14 +29,10 @@ def test_an_option_in_the_usage_stays_in_one_line(monkeypatch, capsys):
 
 
 OLD = {
-    "--watch every=7": ("every", 7),
     "--trace-steps 2": ("first", 2),
     "--no-numerics": ("precision", "off"),
     "--reference": ("precision", "reference"),
-    "--reference-steps 4": ("reference_steps", 4),
     "--operators": ("operators", True),
-    "--no-source": ("text", False),
-    "--format github": ("format", "github"),
 }
 
 

@@ -3,7 +3,8 @@
 It measures the same as a whole reference (:mod:`.follow`), where that costs little: the number of calls, the size of
 their tensors and the memory are bounded, however large the program is. So probabilities, losses, schedules,
 coordinates and small models are checked; the activations of a large model are not, and what is computed from those
-begins again with the program's own values. Backward and the optimizer are not followed.
+begins again with the program's own values. Backward and the optimizer are not followed; what backward does in 16 bits
+is kept for the trials at the run's end.
 
 Ops in 16 bits are checked wherever they run, and with them what is computed from their results. Ops in float32, of
 which there are many more and few lose anything, are checked only on lines of the user's own: what a library computes
@@ -25,7 +26,7 @@ from ..records import FORWARD
 from ..tables.operators import tagged
 from .calls import tensors_of
 from .follower import Follower
-from .operators import VIEW
+from .operators import RERUN, VIEW
 
 Tensor = torch.Tensor
 STEPS = 2
@@ -103,6 +104,8 @@ class SpotChecks(Follower):
             return
         written, self._written = self._written, None
         try:
+            if self._recorder.ops[number].phase == "backward":
+                self._keep_backward(number, func, kind, args, kwargs or {}, out)
             known = written is not None or not self._engine.kind(func).written
             if known and self._due(number, func, kind, args, kwargs, out):
                 self._follow(number, func, args, kwargs or {}, out, written)
@@ -110,6 +113,15 @@ class SpotChecks(Follower):
                 self._engine.forget_written(func, args, kwargs or {})
         except Exception as error:
             self._fail(error)
+
+    def _keep_backward(
+        self, number: int, func: Any, kind: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> None:
+        """A small op in 16 bits of the backward pass is kept on the tape, unfollowed: only trials make it again."""
+        how, value = self._engine.kind(func), (args, kwargs, out)
+        plain = kind == _NARROW and how.how is RERUN and not how.written
+        if plain and not self.tape.full and self._small(value) and _work(func, args, out) <= LARGEST_PRODUCT:
+            self.tape.after(number, func, args, kwargs, out, ())
 
     def _kind_of(self, op: Any) -> int:
         if is_narrow(op):

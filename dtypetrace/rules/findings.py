@@ -55,7 +55,7 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
 def to_try(recording: Recording) -> list[trials.Asked]:
     """What to try when the run has ended: for results that lost what they should hold, then for what else is found."""
     run = Run(recording)
-    return [*measured.to_try(run), *trials.of_findings(run, _silent(recording))]
+    return [*measured.to_try(run), *trials.Suspected(run).asked(_silent(recording))]
 
 
 def _with_disjoint_edits(recording: Recording, f: Finding) -> Finding:
@@ -73,7 +73,8 @@ def _silent(recording: Recording) -> list[Finding]:
         found += [(f, rule.look) for f in more if not closer or not known(f, closer)]
     fits = partial(checks.shown_if_it_fits, recording)
     checked = [attempt(f"the check of the diff of {f.code}", partial(fits, f), f) for f, _ in found]
-    return [attempt(f"what was tried for {f.code}", partial(trials.with_trial, run, f), f) for f in checked]
+    speaks = partial(trials.with_trial, trials.Suspected(run))
+    return [attempt(f"what was tried for {f.code}", partial(speaks, f), f) for f in checked]
 
 
 def _found_by(rule: Rule, run: Run) -> list[Finding]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import takewhile
+from math import prod
 
 from .. import graph
 from ..records import Finding, LeftOut, Place, Precision, Tried, Value
 from ..records.findings import GONE
 from ..tables.dtypes import HALF, REAL
-from ..tables.operators import is_cast
+from ..tables.operators import is_cast, is_move, writes
 from .losses import Cause, Losses
 from .run_facts import Run
 
@@ -110,73 +112,96 @@ def _shown(run: Run, found: list[LeftOut], least: float = _LEAST) -> Tried | Non
     return Tried(op.op, run.place(op), best.before, best.after, best.unit, len(best.undone))
 
 
-def of_findings(run: Run, findings: Iterable[Finding]) -> list[Asked]:
-    """What to try for the findings that no trial speaks for yet: their op, and the result below it that is spoilt most,
-    without the roundings at the lines that they name, and without those just above."""
-    measured = {p.op: p for p in (*run.recording.spot_checks, *run.recording.precisions)}
-    at = _lines(run)
-    found: dict[Asked, None] = {}
-    for f in findings:
-        if f.severity == "note" or f.kind not in _OF_VALUES or f.culprit is None or f.tried and not f.tried.missing:
-            continue
-        born = [n for n in at.get(_line(f.culprit.origin.place), ()) if f.culprit.dtype in run.ops[n].outputs]
-        sites = [n for n in at.get(_line(f.site), ()) if run.ops[n].op == f.op] or _gradients(run, f) or born
-        below = [n for n, _ in run.below(sites, lambda n: True, _BELOW) if n in measured]
-        worst = max(below, key=lambda n: measured[n].total, default=-1)
-        for number in dict.fromkeys((*sites[:MOST_EACH], worst)):
-            if number >= 0 and (suspects := _near(run, number, [*born, *sites])):
-                found[number, suspects, _unit_of(run, number, measured.get(number))] = None
-    return list(found)[:MOST_RESULTS]
-
-
 MOST_EACH = 2
 """Ops of one line that are tried for one finding."""
 
 
-def _near(run: Run, number: int, named: list[int]) -> tuple[tuple[int, ...], ...]:
-    """The ops to leave out: those at the lines that a finding names, together; the op itself; all narrow ones just
-    above."""
-    above = {number, *graph.ops_above(run.ops, [number])}
-    narrow = sorted((n for n in above if run.ops[n].outputs[:1] and run.ops[n].outputs[0] in HALF), reverse=True)
-    sets = (sorted(above.intersection(named)), [number], narrow[:MOST], narrow[:MOST_TOGETHER])
-    return tuple(dict.fromkeys(tuple(sorted(ops)) for ops in sets if ops))
+class Suspected:
+    """What to try for the findings that no trial speaks for yet, and which trials are theirs."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._measured = {p.op: p for p in (*run.recording.spot_checks, *run.recording.precisions)}
+        self._at: dict[tuple[str, int] | None, list[int]] = {}
+        for number, op in enumerate(run.ops):
+            self._at.setdefault(_line(run.place(op)), []).append(number)
+
+    def asked(self, findings: Iterable[Finding]) -> list[Asked]:
+        """For each finding: its op, and the result below it that is spoilt most."""
+        return list(dict.fromkeys(one for f in findings if _open(f) and f.severity != "note" for one in self.of(f)))[
+            :MOST_RESULTS
+        ]
+
+    def of(self, f: Finding) -> list[Asked]:
+        """What to try for one finding: without the roundings at the lines that it names, and without those just above
+        what is damaged."""
+        assert f.culprit is not None
+        born = [
+            n for n in self._at.get(_line(f.culprit.origin.place), ()) if f.culprit.dtype in self.run.ops[n].outputs
+        ]
+        here = [n for n in self._at.get(_line(f.site), ()) if self.run.ops[n].op == f.op]
+        sites = self._rounds(here) or self._gradients(f) or self._rounds(born)
+        held = [n for at in sites if writes(self.run.ops[at]) for n in self._moved(self.run.ops[at].inputs[0].producer)]
+        below = [n for n, _ in self.run.below([*sites, *held], lambda n: True, _BELOW) if n in self._measured]
+        worst = max(below, key=lambda n: self._measured[n].total, default=-1)
+        numbers = dict.fromkeys((*sites[:MOST_EACH], worst))
+        named = tuple(sorted({*self._rounds(born), *self._rounds(here)}))
+        return [(n, self._near(n, named), self._unit(f, n)) for n in numbers if n >= 0]
+
+    def _rounds(self, numbers: Iterable[int]) -> list[int]:
+        """Those that may round: all but views and the like."""
+        return [n for n in numbers if not is_move(self.run.ops[n]) or writes(self.run.ops[n])]
+
+    def _moved(self, number: int) -> list[int]:
+        return list(takewhile(lambda n: n >= 0, graph.first_operands(self.run.ops, number)))
+
+    def _near(self, number: int, named: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        """The ops to leave out: those that a finding names, together; the op itself; all narrow ones just above."""
+        ops = self.run.ops
+        above = {number, *graph.ops_above(ops, [number])}
+        narrow = sorted((n for n in above if ops[n].outputs[:1] and ops[n].outputs[0] in HALF), reverse=True)
+        sets = (named, (number,), tuple(sorted(narrow[:MOST])), tuple(sorted(narrow[:MOST_TOGETHER])))
+        return tuple(dict.fromkeys(ops for ops in sets if ops))
+
+    def _gradients(self, f: Finding) -> list[int]:
+        """The ops of the backward pass that may have made the gradient of the weight that a finding about a step names:
+        those with as many numbers in its dtype, the last ones first."""
+        if f.phase != "optimizer" or f.culprit is None:
+            return []
+        size, ops = prod(f.culprit.shape), self.run.ops
+        back = [n for n, op in enumerate(ops) if op.phase == "backward" and prod(op.shape) == size]
+        return [n for n in reversed(self._rounds(back)) if ops[n].outputs[:1] == (f.culprit.dtype,)]
+
+    def _unit(self, f: Finding, number: int) -> str:
+        """The unit of a finding's damage to the result of an op."""
+        made = self.run.ops[number].outputs
+        if made and made[0] not in REAL:
+            return "choices"
+        unit = _unit(self._measured[number]) if number in self._measured else ""
+        return "error" if not unit or unit == "merged" and f.code != "DT204" else unit
 
 
-def _gradients(run: Run, f: Finding) -> list[int]:
-    """The ops of the backward pass that made the gradient of the weight that a finding about a step names."""
-    if f.phase != "optimizer" or f.culprit is None:
-        return []
-    makes = lambda n: run.ops[n].of >= 0 and any(i.name == f.culprit.name for i in run.ops[run.ops[n].of].inputs)
-    return [n for n, op in enumerate(run.ops) if op.phase == "backward" and op.outputs and makes(n)][-1:]
+def _open(f: Finding) -> bool:
+    """Whether a finding is about damaged values and no trial speaks for it yet."""
+    return f.kind in _OF_VALUES and f.culprit is not None and (f.tried is None or bool(f.tried.missing))
 
 
-def _unit_of(run: Run, number: int, p: Precision | None) -> str:
-    if not run.ops[number].outputs or run.ops[number].outputs[0] in REAL:
-        return _unit(p) or "error" if p is not None else "error"
-    return "choices"
-
-
-def _lines(run: Run) -> dict[tuple[str, int] | None, list[int]]:
-    found: dict[tuple[str, int] | None, list[int]] = {}
-    for number, op in enumerate(run.ops):
-        found.setdefault(_line(run.place(op)), []).append(number)
-    return found
-
-
-def with_trial(run: Run, finding: Finding) -> Finding:
-    """A finding about damaged values with the trial that was made at its lines, where its rule names none: it was made
-    for what another rule saw there, so it speaks for this finding only where the damage goes."""
-    known = finding.tried is not None and not finding.tried.missing
-    if known or finding.kind not in _OF_VALUES or finding.culprit is None:
+def with_trial(suspected: Suspected, finding: Finding) -> Finding:
+    """A finding about damaged values with the trial that was made for it, or at its lines for what another rule saw
+    there, where its rule names none: it speaks for this finding only where the damage goes."""
+    if not _open(finding) or finding.culprit is None:
         return finding
+    run = suspected.run
     if (step := _rehearsed(run, finding)) is not None:
         return replace(finding, tried=step)
     lines = {_line(finding.site), _line(finding.culprit.origin.place)} - {None}
+    own = {(n, ops) for n, sets, _ in suspected.of(finding) for ops in sets} if run.recording.trials else set()
     at = lambda number: _line(run.place(run.ops[number]))
-    here = (t for t in run.recording.trials if at(t.op) in lines or all(at(n) in lines for n in t.undone))
-    found = [t for t in here if t.unit != "merged" or finding.code == "DT204"]
+    theirs = lambda t: (t.op, t.undone) in own or all(at(n) in lines for n in (t.op, *t.undone))
+    found = [t for t in run.recording.trials if _cures(t) and theirs(t)]
     least = _ONE_ROUNDING if finding.kind in _ROUNDINGS else _LEAST
-    shown = _shown(run, [t for t in found if _cures(t)], least) or _beside(run, finding)
+    unit = lambda t: t.unit != "merged" or finding.code == "DT204"
+    shown = _shown(run, [t for t in found if unit(t)], least) or _beside(run, finding)
     return finding if shown is None else replace(finding, tried=shown)
 
 

@@ -35,7 +35,9 @@ def decisions(case: harness.Case, flags: tuple[str, ...]) -> list[tuple[str, boo
         out = Path(folder) / "out.json"
         harness.run(["-m", "dtypetrace", "run", *flags, "--json", str(out), str(program)], Path(folder))
         found = [f for f in harness.findings_of(out) or [] if f["severity"] != "note" and f["kind"] in KINDS]
-        return [(f["code"], harness.born_right(case, f, program), f["tried"] or NOT_TRIED) for f in found]
+        setting = not case.born and "born_in" not in case.meta  # which has no line of birth
+        right = [setting or harness.born_right(case, f, program) for f in found]
+        return [(f["code"], r, f["tried"] or NOT_TRIED) for f, r in zip(found, right)]
 
 
 def said(tried: dict) -> str:

@@ -67,9 +67,9 @@ class Watch:
             made = reference(self.recorder)
             if made.whole:
                 self.recorder.reference = self.recorder.followed = made
-                self.recorder.ledger.repeats = made.regions
             else:
                 self.recorder.checks = made
+            self.recorder.ledger.repeats = made.regions
         self.healer: Healer | None = None
         self.running = False
         self.attached = False

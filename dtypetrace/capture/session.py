@@ -47,7 +47,7 @@ class Reference(Protocol):
 
     @property
     def regions(self) -> Repeats | None:
-        """What repeats compiled regions, if it follows everything."""
+        """What repeats compiled regions; None for nothing."""
 
     def begins_with(self, op: Any) -> bool:
         """Whether spot checks, which are not attached, begin with a new op."""

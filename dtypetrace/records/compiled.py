@@ -114,8 +114,6 @@ class Graph:
     nodes: tuple[Node, ...]
     measured: tuple[Measured, ...] = ()
     """Its results, and its decisions, in one call; only with a reference."""
-    cures: tuple[int, ...] = ()
-    """Values of the region whose rounding alone brings all results near float64: :attr:`Node.value` of each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,12 @@ from ..capture import private
 from ..capture.compiled.inductor import Repeated, copied_to
 from ..capture.compiled.ledger import Captured, Compiled
 from ..capture.recorder import Recorder
-from ..records.compiled import rounding
 from . import ways
 from .ways import Rounds, Run, Ways
 
 Tensor = torch.Tensor
 LARGEST = 1 << 27
 """Elements of all inputs and results of a graph that is repeated."""
-_TRIES = 8
-"""Roundings that are tried, each alone, where a result is far from float64."""
 
 
 class Unrepeated(Exception):
@@ -128,10 +125,10 @@ class _Part:
         self._written.clear()
         self.compiled.graph = None  # one call is enough
 
-    def run(self, saved: Mapping[str, Ways | None], rounded: str = "") -> Run:
+    def run(self, saved: Mapping[str, Ways | None]) -> Run:
         """What the graph makes in each way. saved: see :class:`ways.Given`."""
         given = ways.Given(self.given, self.graph.constants, saved, self._masks)
-        return ways.run(self.nodes, given, self.rounds, rounded=rounded)
+        return ways.run(self.nodes, given, self.rounds)
 
 
 class _Call:
@@ -139,7 +136,8 @@ class _Call:
 
     def __init__(self, region: Captured) -> None:
         self.region = region
-        self._parts: list[_Part] = []
+        self.begun = False
+        """Whether its forward has run, and its backward has not."""
         self._saved: dict[str, Ways | None] = {}
         """What the forward returned, to the program or to its backward, by name; None where that is unknown."""
         self._kept: dict[str, Tensor] = {}
@@ -148,7 +146,7 @@ class _Call:
 
     @property
     def has_saved(self) -> bool:
-        return len(self._parts) == 1 and self._parts[0].compiled.phase == "forward" and bool(self._saved)
+        return self.begun and bool(self._saved)
 
     def saved_these(self, graph: Repeated, inputs: Sequence[Any]) -> bool:
         """Whether a backward with these inputs is that of this call."""
@@ -159,7 +157,7 @@ class _Call:
     def add(self, part: _Part, results: Any) -> None:
         """The compiled code of a part has run: repeats it, and measures its results."""
         part.ran(results)
-        self._parts.append(part)
+        self.begun = part.compiled.phase == "forward"
         run = part.run(self._saved)
         index = {n.name: number for number, n in enumerate(part.compiled.nodes)}
         measured = [ways.compared(index[n], real, run.values[n]) for n, real in part.real.items() if n in run.values]
@@ -170,24 +168,8 @@ class _Call:
             for name, way in run.decided.items():
                 if (one := ways.decided(index[name], way, self._decided.get(name))) is not None:
                     found.append(one)
-            unit = rounding(n.dtype for n in part.compiled.nodes)
-            if any(m.is_far(unit) for m in found):
-                part.compiled.cures = [name for name in run.early[:_TRIES] if self._cured(name, unit)]
-        if part.compiled.phase == "forward":
+        if self.begun:
             self._saved = {n: run.values.get(n) for n in part.real}
             self._kept = dict(part.real)
             self._decided = {n: way.kernel for n, way in run.decided.items()}
         part.real.clear()
-
-    def _cured(self, name: str, unit: float) -> bool:
-        """Whether nothing is far from float64 any more where the kernels round one more value."""
-        saved: dict[str, Ways | None] = {}
-        for part in self._parts:
-            run = part.run(saved, rounded=name)
-            for node in filter(None, part.graph.results):
-                way = run.values.get(node.name)
-                found = ways.compared(0, way.kernel, way) if way is not None else None
-                if found is not None and found.is_far(unit):
-                    return False
-            saved = {n: run.values.get(n) for n in self._kept}
-        return True

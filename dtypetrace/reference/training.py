@@ -4,6 +4,7 @@ then a reference.
 For a run whose findings are compared with those of another run: the errors of ops are read as those of spot checks, so
 that both are judged by the same rules. What its optimizers' steps did is compared with the reference in addition. A
 program without ops in 16 bits, or without an optimizer, pays for nothing more than spot checks.
+Compiled regions are computed once more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from ..capture.recorder import Recorder
 from ..records import Compared, Precision
 from .follow import Reference
+from .regions import Regions
 from .spot_checks import SpotChecks
 from .tape import Tape
 
@@ -29,6 +31,7 @@ class TrainingReference:
         self._recorder = recorder
         self._steps = steps
         self._checks = SpotChecks(recorder)
+        self.regions = Regions(recorder)
         self._followed: Reference | None = None
         self.on = True
 
@@ -68,9 +71,11 @@ class TrainingReference:
 
     def step_ends(self, optimizer: Any) -> None:
         self._now().step_ends(optimizer)
+        self.regions.forget()
 
     def close(self) -> None:
         self.on = False
+        self.regions.stop()
         self._checks.close()
         if self._followed is not None:
             self._followed.close()

@@ -48,7 +48,6 @@ class Rounds:
         unrounded = kernels.unrounded()
         self.early = {n.name: {n.inputs[p] for p in unrounded.get(n.name, ())} for n in compiled.nodes}
         """By node: its inputs whose numbers it gets before they are rounded."""
-        self.source = kernels.source
         self.in_loop = kernels.in_loop
 
 
@@ -60,8 +59,6 @@ class Run:
     """Of the nodes that it returns, or writes into a tensor that it was given."""
     decided: dict[str, Ways] = field(default_factory=dict)
     """Of the nodes that jump where an operand crosses a bound."""
-    early: list[str] = field(default_factory=list)
-    """The nodes whose numbers another one took before they were rounded; first those that decide something."""
 
 
 # ---------------------------------------------------------------- what may be repeated
@@ -121,22 +118,18 @@ class Given:
     them is unknown but for these."""
 
 
-def run(nodes: Sequence[Any], given: Given, rounds: Rounds, *, rounded: str = "") -> Run:
-    """Runs a graph. rounded: a node whose numbers are always rounded."""
+def run(nodes: Sequence[Any], given: Given, rounds: Rounds) -> Run:
+    """Runs a graph."""
     made = Run()
     values: dict[Any, Ways] = {}
     last = {i: n for n in nodes for i in n.all_input_nodes}
     ends = {i.name for n in nodes if n.op == "output" for i in n.all_input_nodes}
-    deciding: list[str] = []
     for node in nodes:
         early = {i for i in node.all_input_nodes if i.name in rounds.early.get(node.name, ())}
-        early = {i for i in early if rounds.source(i.name) != rounded}
         if (way := _made(node, values, given, early, rounds.in_loop(node.name))) is not None:
             values[node] = way
-            decides = tagged(str(node.target), *JUMPS) and isinstance(way.kernel, Tensor)
-            if decides:
+            if tagged(str(node.target), *JUMPS) and isinstance(way.kernel, Tensor):
                 made.decided[node.name] = way
-            (deciding if decides else made.early).extend(rounds.source(i.name) for i in early)
             if node.name in ends:
                 made.values[node.name] = way
             if copied_to(node) is not None:
@@ -144,7 +137,6 @@ def run(nodes: Sequence[Any], given: Given, rounds: Rounds, *, rounded: str = ""
         for i in node.all_input_nodes:
             if last[i] is node:
                 values.pop(i, None)
-    made.early = list(dict.fromkeys((*deciding, *made.early)))
     return made
 
 

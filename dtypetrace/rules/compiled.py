@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Operand, Origin, Place
@@ -37,7 +36,7 @@ def find(run: Run) -> list[Finding]:
     """How far the results of regions are from float64."""
     for region in run.recording.regions:
         judged = _Judged(run, region)
-        roundings = [judged.with_costs(f) for f in judged.roundings()]
+        roundings = [judged.harm.judged(f) for f in judged.roundings()]
         others = [judged.harm.judged(f) for rule in _OF_DTYPES for f in rule(run, region)]
         for finding in (*roundings, *others, *judged.unexplained([*roundings, *others])):
             key = finding.code, finding.kind, finding.site.stack[:1], finding.culprit and finding.culprit.origin.place
@@ -155,21 +154,6 @@ class _Judged:
 
     # ------------------------------------------------------------ what it costs
 
-    def with_costs(self, finding: Finding) -> Finding:
-        """A finding with the numbers of one call, and with a line whose rounding alone is enough."""
-        finding = self.harm.judged(finding)
-        if finding.severity != "warning" or finding.fix is None:
-            return finding
-        lines = [f"end the graph at {short(place)} (torch._dynamo.graph_break()): {_ENOUGH}" for place in self._cures]
-        return replace(finding, fix=replace(finding.fix, alternatives=(*finding.fix.alternatives, *lines[:1])))
-
-    @cached_property
-    def _cures(self) -> list[Place]:
-        """The lines whose results need no more than their rounding for all results of the region to be right."""
-        values = {v for made in self.region.graphs for v in made.cures}
-        places = [self._place(at) for at in self.flow if self.flow.node(at).value in values]
-        return [place for place in dict.fromkeys(places) if place.stack]
-
     def unexplained(self, known: list[Finding]) -> Iterator[Finding]:
         """Results that are wrong only compiled, where no finding says why."""
         worst = self.harm.worst
@@ -177,11 +161,9 @@ class _Judged:
             return
         node = worst.node
         made = next(at for at in self.flow if self.flow.node(at) is node)
-        line = next(iter(self._cures), self._place(made))
-        kept = next((at for at in self.flow if self._place(at) == line), made)
-        name = self._name(kept)
+        line, name = self._place(made), self._name(made)
         title = f"compiled code computes {worst.name} otherwise than eager, and further from float64"
-        said = "its result is not rounded" if self._cures else f"{worst.name} comes from here"
+        said = f"{worst.name} comes from here"
         yield silent_finding(
             "DT206",
             Call(line, worst.graph.phase, name, node.op, node.module),
@@ -267,7 +249,6 @@ class _Judged:
         return advise(born, _ADVICE, why, edits=edit, kind="compile", others=others)
 
 
-_ENOUGH = "rounded there alone, no result is further from float64 than in eager"
 _LINES = 4
 """Lines that a note names."""
 

@@ -1,4 +1,5 @@
-"""Where a program compiles a function or a module, and the edit that makes its compiled code round as eager does.
+"""Where a program compiles a function or a module: the edit that makes its compiled code round as eager does, and the
+one that leaves a call out of it.
 
 Text only.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from ..records import Edit
+from ..records import Edit, Place
 from ..records.text import ParsedFile, ProgramText
 from .expressions import dotted
 
@@ -33,6 +34,22 @@ def emulating(text: ProgramText, files: Iterable[str], name: str) -> Edit | None
     path, file, node, _ = own[0]
     after = _with_option(file, node)
     return Edit(path, file.start(node), file.end(node), file.segment(node), after) if after else None
+
+
+def leaving_out(text: ProgramText, place: Place, names: Iterable[str]) -> Edit | None:
+    """The edit that runs one call of a compiled function eagerly. None where the line has no call, or several, of a
+    function, a method or a module with one of these names."""
+    file = text.parsed(place.file)
+    if file is None or not any(isinstance(n, ast.Import) and n.names[0].name == "torch" for n in file.tree.body):
+        return None
+    calls = [n for n in ast.walk(file.tree) if isinstance(n, ast.Call) and file.end(n.func)[0] == place.line]
+    for name in names:
+        found = [c.func for c in calls if getattr(c.func, "attr", getattr(c.func, "id", "")).strip("_") == name]
+        if len(found) == 1:
+            written = file.segment(found[0])
+            after = f"torch.compiler.disable({written})"
+            return Edit(place.file, file.start(found[0]), file.end(found[0]), written, after)
+    return None
 
 
 def _compiles(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:

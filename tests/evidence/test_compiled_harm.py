@@ -55,7 +55,6 @@ def test_a_finding_gets_its_figure_or_is_a_note(tmp_path):
     (sick,) = _found(tmp_path, LARGEST.format(x="torch.randn(64, 32)"))
     assert sick.severity == "warning"
     assert _costs(sick) == ["92.19% of a gradient is not finite; eager's is, and float64's"]
-    assert "end the graph at example.py:6" in sick.fix.alternatives[-1]
     torch._dynamo.reset()
     (healthy,) = _found(tmp_path, LARGEST.format(x="torch.ones(64, 32)"))
     assert healthy.severity == "note"

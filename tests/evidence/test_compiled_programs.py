@@ -31,28 +31,31 @@ def settings():
     torch.set_num_threads(threads)
 
 
-NOT_PROVEN = ("nearest_code",)
-"""Its product is rounded otherwise than in eager even then, so other codes are the nearest at ties."""
-ROUNDED = [
-    p.stem
-    for p in SICK
-    if re.search(r"^kind: (kept-wide|elided|saved)", p.read_text("utf-8"), re.M) and p.stem not in NOT_PROVEN
-]
+EMULATED = 'options={"emulate_precision_casts": True}'
+LEFT_OUT = {
+    "fake_kernel": "torch.compiler.disable(scaled)(x)",
+    "inner_autocast": "torch.compiler.disable(self.head)(hidden.float())",
+    "scaled_by_power": "torch.compiler.disable(torch.ldexp)(blocks, exponents)",
+}
+"""The call that runs eagerly after fix, where compiled code with the roundings of eager has another dtype still."""
+BY_FLOAT64 = {"nearest_code": "but half of its results are within 12.79% of float64, in eager within 16.07%"}
+"""Programs whose compiled sums are rounded less often even so: at ties other codes are the nearest."""
+FIXED = [p.stem for p in SICK if "kind: accepted-mismatch" not in p.read_text("utf-8")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", _sampled(ROUNDED, ("tie_count",)))
+@pytest.mark.parametrize("name", _sampled(FIXED, ("tie_count",)))
 def test_fix_proves_the_edit_by_compiling_again(name, tmp_path):
     file = tmp_path / "example.py"
     file.write_text((HERE / "sick" / f"{name}.py").read_text("utf-8"), "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "dtypetrace", "fix", "--write", str(file)], capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, done.stderr
-    assert (
-        "proven: compiled again, the finding is gone; its values equal those of the program run eagerly" in done.stderr
-    )
-    assert "emulate_precision_casts" in file.read_text("utf-8")
+    command = [sys.executable, "-m", "dtypetrace", "fix", "--write", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    proven = next(line for line in done.stderr.splitlines() if line.startswith("proven: "))
+    assert proven.startswith("proven: compiled again, the finding is gone; its values ")
+    assert BY_FLOAT64.get(name, "those of the program run eagerly") in proven
+    assert LEFT_OUT.get(name, EMULATED) in file.read_text("utf-8")
+    alone = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=280, check=True)
+    assert float(alone.stdout.split()[-1]) <= 0.01, alone.stdout
 
 
 def test_there_are_enough_of_both():

@@ -141,5 +141,4 @@ def _graph(
         )
     if compiled.phase != "backward":
         values.of.update(own)
-    cures = tuple(dict.fromkeys(v for name in compiled.cures if (v := own.get(name, values.of.get(name))) is not None))
-    return Graph(compiled.phase, tuple(nodes), tuple(compiled.measured), cures)
+    return Graph(compiled.phase, tuple(nodes), tuple(compiled.measured))

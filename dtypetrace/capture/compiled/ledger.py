@@ -48,8 +48,6 @@ class Compiled:
     graph: inductor.Repeated | None = None
     """What is needed to repeat it; only with a reference."""
     measured: list[Measured] = field(default_factory=list)
-    cures: list[str] = field(default_factory=list)
-    """Nodes; see :class:`~dtypetrace.records.compiled.Graph`."""
 
 
 @dataclass

@@ -105,7 +105,7 @@ class Watch:
         self._remove_left()
         self.recorder.begin()
         self.recorder.ledger.start()
-        self._opened = mode_stacks.dispatch_modes(), mode_stacks.function_modes()
+        self._opened = mode_stacks.dispatch.modes(), mode_stacks.functions.modes()
         self.dispatch_mode = DispatchMode(self)
         function_mode: type = FunctionMode
         if self._healing is not None:
@@ -139,7 +139,10 @@ class Watch:
             global_hooks.settle()
         self._below = self._opened
         with regions.surfaced():
-            self._below = mode_stacks.insert(self.dispatch_mode, self._function_mode, self._opened)
+            self._below = (
+                mode_stacks.dispatch.insert(self.dispatch_mode, self._opened[0]),
+                mode_stacks.functions.insert(self._function_mode, self._opened[1]),
+            )
 
     def _attach_again(self) -> None:
         """Before a step that is to be watched; in a hook of the one before it."""
@@ -162,8 +165,8 @@ class Watch:
                 last_first.callback(self._asleep.rests)
                 last_first.callback(self.rest)
                 last_first.callback(self._remove_shared, self._asleep)
-                last_first.callback(mode_stacks.end_dispatch_mode, self.dispatch_mode, self._below[0], None)
-                last_first.callback(mode_stacks.end_function_mode, self._function_mode, self._below[1], None)
+                last_first.callback(mode_stacks.dispatch.end, self.dispatch_mode, self._below[0], None)
+                last_first.callback(mode_stacks.functions.end, self._function_mode, self._below[1], None)
         except Exception:
             self.recorder.fail("the end of a watched step")
 
@@ -185,8 +188,8 @@ class Watch:
             if not self.attached:
                 pass
             elif self.recorder.thread == get_ident():
-                last_first.callback(mode_stacks.end_dispatch_mode, self.dispatch_mode, self._below[0], error)
-                last_first.callback(mode_stacks.end_function_mode, self._function_mode, self._below[1], error)
+                last_first.callback(mode_stacks.dispatch.end, self.dispatch_mode, self._below[0], error)
+                last_first.callback(mode_stacks.functions.end, self._function_mode, self._below[1], error)
                 last_first.callback(private.end_interrupted, error)
             else:  # modes belong to their thread; there they let calls pass until it opens another trace
                 last_first.callback(self._ends_elsewhere)
@@ -202,12 +205,12 @@ class Watch:
 
     def _remove_left(self) -> None:
         """Takes modes off this thread whose trace another thread has closed."""
-        for mode in mode_stacks.function_modes():
+        for mode in mode_stacks.functions.modes():
             if isinstance(mode, WatchingFunctionMode) and not mode.watch.running:
-                mode_stacks.remove_function_mode(mode)
-        for mode in mode_stacks.dispatch_modes():
+                mode_stacks.functions.remove(mode)
+        for mode in mode_stacks.dispatch.modes():
             if isinstance(mode, DispatchMode) and not mode.watch.running:
-                mode_stacks.remove_dispatch_mode(mode)
+                mode_stacks.dispatch.remove(mode)
 
     def _remove_shared(self, counter: Counter | None = None) -> None:
         """Removes what acts in all threads. ``counter``: what is on from now on, if anything."""

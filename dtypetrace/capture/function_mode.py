@@ -155,7 +155,7 @@ def _set_tensor(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: di
 def _reenter(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs a torch function written in Python with the mode on inside it too."""
     if private.function_mode_count():  # the program's own modes see this call, but not the calls inside it
-        with mode_stacks.last_function_mode(mode):
+        with mode_stacks.function_mode_on(mode, below=True):
             return func(*args, **kwargs)
     recorder, healer = mode.recorder, mode.watch.healer
     thread = recorder.thread_state()

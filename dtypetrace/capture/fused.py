@@ -29,7 +29,7 @@ def _without_ours(values: Iterable[Any]) -> bool:
     values = tuple(values)
     if not _ASKED(values):
         return False
-    others = any(not isinstance(mode, WatchingFunctionMode) for mode in mode_stacks.function_modes())
+    others = any(not isinstance(mode, WatchingFunctionMode) for mode in mode_stacks.functions.modes())
     kinds = (type(v) for v in values if hasattr(type(v), "__torch_function__"))
     watch = threads.here()
     if watch is not None and watch.recorder.predicts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,134 +11,101 @@ from . import private
 Opened = tuple[list[Any], list[Any]]
 
 
+class Stack:
+    """One of the two stacks, by torch's functions for it."""
+
+    def __init__(
+        self, count: Callable[[], int], at: Callable[[int], Any], pop: Callable[[], Any], push: Callable[[Any], Any]
+    ) -> None:
+        self._count, self._at, self._pop = count, at, pop
+        self.push = push
+
+    def modes(self) -> list[Any]:
+        """The modes that are on in this thread, outermost first."""
+        return [self._at(i) for i in range(self._count())]
+
+    def replace(self, modes: list[Any]) -> None:
+        """Puts others on instead, outermost first."""
+        while self._count():
+            self._pop()
+        for mode in modes:
+            self.push(mode)
+
+    def remove(self, mode: Any) -> None:
+        """Takes the innermost occurrence of a mode off; others keep their order. It may be gone: an interrupt inside
+        one of torch's own functions that had removed it for a moment loses it."""
+        modes = self.modes()
+        if modes and modes[-1] is mode:
+            self._pop()
+        elif mode in modes:
+            del modes[max(i for i, other in enumerate(modes) if other is mode)]
+            self.replace(modes)
+
+    def end(self, mode: Any, before: list[Any], error: BaseException | None) -> None:
+        """Takes every occurrence of a mode off. ``before``: the modes that were on before it; ``error``: the exception
+        that ends the block.
+
+        It may be gone, for two reasons. The program left another mode and torch popped the innermost instead (a
+        generator that was dropped inside the block): that other one was below ours, the last of those that were there
+        before. Or an interrupt came while torch had removed modes for a moment, and they never came back; then an error
+        is leaving.
+        """
+        modes = self.modes()
+        kept = [other for other in modes if other is not mode]
+        if error is not None:
+            kept = before if len(kept) <= len(before) else kept
+        elif len(kept) == len(modes) and 0 < len(before) <= len(kept):
+            del kept[len(before) - 1]
+        if kept != modes:
+            self.replace(kept)
+
+    def insert(self, mode: Any, opened: list[Any]) -> list[Any]:
+        """Puts a mode where it was when its trace was opened, and returns the modes below it.
+
+        A mode that the program has put on since stays above: its end takes the innermost mode off, which must be its
+        own. ``opened``: the modes that were on when the trace was opened.
+        """
+        modes, same = self.modes(), 0
+        while same < min(len(modes), len(opened)) and modes[same] is opened[same]:
+            same += 1
+        if same == len(modes):
+            self.push(mode)
+        else:
+            self.replace([*modes[:same], mode, *modes[same:]])
+        return modes[:same]
+
+
+functions = Stack(
+    private.function_mode_count, private.function_mode_at, private.pop_function_mode, private.push_function_mode
+)
+dispatch = Stack(
+    private.dispatch_mode_count, private.dispatch_mode_at, private.pop_dispatch_mode, private.push_dispatch_mode_above
+)
+"""Without the flags that a mode's ``__enter__`` sets: all threads share them, and modes that end in another order than
+they began would leave them wrong for good."""
+
+
 @contextmanager
-def last_function_mode(mode: private.TorchFunctionMode) -> Iterator[None]:
-    """Puts a mode below all others during a block: it gets what they pass on, and is the only one left in its
-    handler."""
-    set_function_modes([mode, *(private.function_mode_at(i) for i in range(private.function_mode_count()))])
+def function_mode_on(mode: private.TorchFunctionMode, *, below: bool = False) -> Iterator[None]:
+    """Puts a function mode on during a block, then takes it off, wherever it is. below: below all others, so that it
+    gets what they pass on and is the only one left in its handler."""
+    if below:
+        functions.replace([mode, *functions.modes()])
+    else:
+        functions.push(mode)
     try:
         yield
     finally:
-        remove_function_mode(mode)
-
-
-def dispatch_modes() -> list[Any]:
-    """The dispatch modes that are on in this thread, outermost first."""
-    return [private.dispatch_mode_at(i) for i in range(private.dispatch_mode_count())]
-
-
-def push_dispatch_mode(mode: private.TorchDispatchMode) -> None:
-    """Pushes a dispatch mode without the flags that its ``__enter__`` sets: all threads share them, and modes that end
-    in another order than they began would leave them wrong for good."""
-    private.push_dispatch_mode_above(mode)
-
-
-def insert(
-    dispatch_mode: private.TorchDispatchMode, function_mode: private.TorchFunctionMode, opened: Opened
-) -> Opened:
-    """Puts a pair of modes where they were when their trace was opened, and returns the modes below them.
-
-    A mode that the program has put on since stays above: its end takes the innermost mode off, which must be its own.
-    ``opened``: the dispatch modes and the function modes that were on when the trace was opened.
-    """
-    modes, functions = dispatch_modes(), function_modes()
-    below = modes[: _common(modes, opened[0])], functions[: _common(functions, opened[1])]
-    if len(below[0]) == len(modes):
-        private.push_dispatch_mode_above(dispatch_mode)
-    else:
-        set_dispatch_modes([*below[0], dispatch_mode, *modes[len(below[0]) :]])
-    if len(below[1]) == len(functions):
-        private.push_function_mode(function_mode)
-    else:
-        set_function_modes([*below[1], function_mode, *functions[len(below[1]) :]])
-    return below
+        functions.remove(mode)
 
 
 def settle() -> None:
     """Makes the thread's dispatch keys agree with its dispatch modes: the first one on sets them, the last one off
     removes them."""
-    modes = dispatch_modes()
-    set_dispatch_modes(modes or [private.TorchDispatchMode()])
+    modes = dispatch.modes()
+    dispatch.replace(modes or [private.TorchDispatchMode()])
     if not modes:
-        set_dispatch_modes([])
-
-
-def _common(modes: list[Any], before: list[Any]) -> int:
-    """How many modes from the outermost on are the same in both lists."""
-    same = 0
-    while same < min(len(modes), len(before)) and modes[same] is before[same]:
-        same += 1
-    return same
-
-
-def function_modes() -> list[Any]:
-    """The function modes that are on in this thread, outermost first."""
-    return [private.function_mode_at(i) for i in range(private.function_mode_count())]
-
-
-@contextmanager
-def function_mode_on(mode: private.TorchFunctionMode) -> Iterator[None]:
-    """Puts a function mode on during a block, then takes it off, wherever it is. It may be gone: an interrupt inside
-    one of torch's own functions that had removed it for a moment loses it."""
-    private.push_function_mode(mode)
-    try:
-        yield
-    finally:
-        remove_function_mode(mode)
-
-
-def remove_function_mode(mode: private.TorchFunctionMode) -> None:
-    """Takes the innermost occurrence of a mode off the function-mode stack; others keep their order."""
-    modes = function_modes()
-    if modes and modes[-1] is mode:
-        private.pop_function_mode()
-    elif mode in modes:
-        del modes[_last(modes, mode)]
-        set_function_modes(modes)
-
-
-def remove_dispatch_mode(mode: private.TorchDispatchMode) -> None:
-    """The same for the dispatch-mode stack."""
-    modes = dispatch_modes()
-    if mode in modes:
-        del modes[_last(modes, mode)]
-        set_dispatch_modes(modes)
-
-
-def end_function_mode(mode: private.TorchFunctionMode, before: list[Any], error: BaseException | None) -> None:
-    """Takes every occurrence of a mode off the function-mode stack. ``before``: the modes that were on before it;
-    ``error``: the exception that ends the block."""
-    modes = function_modes()
-    kept = _without(modes, mode, before, error)
-    if kept != modes:
-        set_function_modes(kept)
-
-
-def end_dispatch_mode(mode: private.TorchDispatchMode, before: list[Any], error: BaseException | None) -> None:
-    """The same for the dispatch-mode stack."""
-    modes = dispatch_modes()
-    kept = _without(modes, mode, before, error)
-    if kept != modes:
-        set_dispatch_modes(kept)
-
-
-def _without(modes: list[Any], mode: object, before: list[Any], error: BaseException | None) -> list[Any]:
-    """The modes that should be on after a mode's end, wherever it is.
-
-    It may be gone, for two reasons. The program left another mode and torch popped the innermost instead (a generator
-    that was dropped inside the block): that other one was below ours, the last of those that were there before. Or an
-    interrupt came while torch had removed modes for a moment, and they never came back; then an error is leaving.
-    """
-    kept = [other for other in modes if other is not mode]
-    if error is not None:
-        return before if len(kept) <= len(before) else kept
-    if len(kept) == len(modes) and 0 < len(before) <= len(kept):
-        del kept[len(before) - 1]
-    return kept
-
-
-def _last(modes: list[Any], mode: object) -> int:
-    return max(i for i, other in enumerate(modes) if other is mode)
+        dispatch.replace([])
 
 
 @contextmanager
@@ -159,26 +126,10 @@ def top_dispatch_mode_off(kind: type[private.TorchDispatchMode]) -> Iterator[Non
 def modes_off(function_kind: type, dispatch_kind: type[private.TorchDispatchMode]) -> Iterator[None]:
     """Takes the function modes of one kind off during a block, wherever they are; also the innermost dispatch mode,
     if it is of ``dispatch_kind``."""
-    modes = [private.function_mode_at(i) for i in range(private.function_mode_count())]
-    set_function_modes([m for m in modes if not isinstance(m, function_kind)])
+    modes = functions.modes()
+    functions.replace([m for m in modes if not isinstance(m, function_kind)])
     try:
         with top_dispatch_mode_off(dispatch_kind):
             yield
     finally:
-        set_function_modes(modes)
-
-
-def set_dispatch_modes(modes: list[Any]) -> None:
-    """Replaces the dispatch-mode stack, outermost first."""
-    while private.dispatch_mode_count():
-        private.pop_dispatch_mode()
-    for mode in modes:
-        private.push_dispatch_mode_above(mode)
-
-
-def set_function_modes(modes: list[Any]) -> None:
-    """Replaces the function-mode stack, outermost first."""
-    while private.function_mode_count():
-        private.pop_function_mode()
-    for mode in modes:
-        private.push_function_mode(mode)
+        functions.replace(modes)

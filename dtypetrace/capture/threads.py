@@ -66,7 +66,7 @@ def here() -> Watching | None:
     """
     watch = _watches.get(get_ident())
     if watch is None and _watches and private.current_graph_task_id() != -1:
-        modes = mode_stacks.dispatch_modes()
+        modes = mode_stacks.dispatch.modes()
         for other in everyone():
             if other.dispatch_mode in modes:
                 return other

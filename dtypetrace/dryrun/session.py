@@ -45,7 +45,7 @@ class DryRun:
         self.autocast.install()
         self._mode = DryMode(self.oracle, self.values)
         self._functions = DryFunctions()
-        mode_stacks.push_dispatch_mode(self._mode)
+        mode_stacks.dispatch.push(self._mode)
         private.push_function_mode(self._functions)
 
     def stop(self) -> None:
@@ -53,8 +53,8 @@ class DryRun:
         if not self.running:
             return
         self.running = False
-        mode_stacks.remove_function_mode(self._functions)
-        mode_stacks.remove_dispatch_mode(self._mode)
+        mode_stacks.functions.remove(self._functions)
+        mode_stacks.dispatch.remove(self._mode)
         self.autocast.remove()
         while self._undo:
             self._undo.pop()()

@@ -89,9 +89,9 @@ class Meter:
     def watch_writes(self, on: bool) -> None:
         """Switches the mode that ``step`` enters on and off, for callers that cannot put a block around a step."""
         if on:
-            mode_stacks.push_dispatch_mode(self._writes)
+            mode_stacks.dispatch.push(self._writes)
         else:
-            mode_stacks.remove_dispatch_mode(self._writes)
+            mode_stacks.dispatch.remove(self._writes)
 
     # ------------------------------------------------------------ at the end
 

@@ -210,12 +210,6 @@ class Retraining:
             found.append(self.losses_compared + ": it got worse")
         return tuple(found)
 
-    @property
-    def no_worse(self) -> bool:
-        """Whether the float32 run came to its end with a loss that is not higher than with untrained weights."""
-        complete = not self.after.ended and len(self.untrained) >= len(self.after.losses)
-        return complete and all(map(math.isfinite, self.after.losses)) and self._no_worse()
-
     def _later(self, losses: tuple[float, ...]) -> list[float]:
         return list(losses[self.steps // 2 :])
 

@@ -61,7 +61,7 @@ class Followed:
 class Engine:
     """Computes the references of one run.
 
-    everywhere: use float64 for all of them. saw: called with the number of the op and what to compare for one call.
+    saw: called with the number of the op and what to compare for one call.
     chose: called with the number of the op and the sums of ``choices`` for one call.
     """
 
@@ -69,10 +69,8 @@ class Engine:
         self,
         saw: Callable[[int, list[Followed]], None],
         chose: Callable[[int, Tensor], None],
-        *,
-        everywhere: bool = False,
     ) -> None:
-        self.shadows = Shadows(everywhere)
+        self.shadows = Shadows()
         self.refused: dict[str, str] = {}
         """Operators that did not run in higher precision, with the reason."""
         self.above: dict[int, set[int]] = {}

@@ -28,7 +28,7 @@ class Reference(Follower):
     """Follows one run.
 
     recorder: its ops are followed. steps: after this many optimizer steps it ends, and the run goes on without it.
-    everywhere: use float64 for every reference; where the program computes in 16 bits, float32 is precise enough. keep:
+    keep:
     modules, by their paths in the outermost one called, that compute in float32 during the run. Only this
     changes what the program computes.
     """
@@ -40,10 +40,9 @@ class Reference(Follower):
         recorder: Recorder,
         *,
         steps: int = STEPS,
-        everywhere: bool = False,
         keep: Iterable[str] = (),
     ) -> None:
-        super().__init__(recorder, everywhere=everywhere)
+        super().__init__(recorder)
         self._steps = steps
         self._comparisons = Comparisons(self._shadows, recorder.parameter_names, self._made)
         self._adjoints = Adjoints(self._errors, self._shadows)

@@ -22,15 +22,15 @@ _EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.
 
 
 class Follower:
-    """Follows the ops of a recorder. ``everywhere``: use float64 for every reference."""
+    """Follows the ops of a recorder."""
 
     whole = False
     called_in_report = "references"
 
-    def __init__(self, recorder: Recorder, *, everywhere: bool = False) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._errors = Errors()
-        self._engine = Engine(self._saw, self._errors.chose, everywhere=everywhere)
+        self._engine = Engine(self._saw, self._errors.chose)
         self._shadows = self._engine.shadows
         self._written: Written | None = None
         self.tape = Tape()

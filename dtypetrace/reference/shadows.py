@@ -80,10 +80,10 @@ class Shadow:
 
 
 class Shadows:
-    """The references of all live tensors of a run. everywhere: whether every reference is float64."""
+    """The references of all live tensors of a run."""
 
-    def __init__(self, everywhere: bool = False) -> None:
-        self.wide = dict.fromkeys(WIDE, torch.float64) if everywhere else WIDE
+    def __init__(self) -> None:
+        self.wide = WIDE
         self.serial = 0
         self._table: dict[int, Shadow] = {}
         self._exported: dict[int, weakref.ref[Any]] = {}

@@ -130,12 +130,6 @@ def test_memory_that_numpy_may_write_to_has_no_reference():
         assert shadows.of(x) is None
 
 
-def test_float64_everywhere_if_asked():
-    with Follow(everywhere=True) as follow:
-        y = torch.ones(4, dtype=torch.bfloat16) / 3
-    assert follow.engine.shadows.of(y).dtype is torch.float64
-
-
 def test_what_higher_precision_refuses_is_said_and_harms_nothing():
     from torch.library import Library
 

@@ -58,16 +58,16 @@ def _go(state: int) -> None:
     if was == state:
         return
     if was == ON:
-        _here.functions = _taken(mode_stacks.function_modes(), WatchingFunctionMode, mode_stacks.set_function_modes)
+        _here.functions = _taken(mode_stacks.functions.modes(), WatchingFunctionMode, mode_stacks.functions.replace)
         with threads.lock():
             _bare += 1
             if _bare == 1:
                 replaced.put_aside()
                 global_hooks.put_aside(True)
     if state == AWAY:
-        _here.dispatch = _taken(mode_stacks.dispatch_modes(), DispatchMode, mode_stacks.set_dispatch_modes)
+        _here.dispatch = _taken(mode_stacks.dispatch.modes(), DispatchMode, mode_stacks.dispatch.replace)
     elif was == AWAY:
-        _give_back(_here.dispatch, mode_stacks.dispatch_modes(), mode_stacks.set_dispatch_modes)
+        _give_back(_here.dispatch, mode_stacks.dispatch.modes(), mode_stacks.dispatch.replace)
         _here.dispatch = None
     if state == ON:
         with threads.lock():
@@ -75,7 +75,7 @@ def _go(state: int) -> None:
             if _bare == 0:
                 replaced.put_back()
                 global_hooks.put_aside(False)
-        _give_back(_here.functions, mode_stacks.function_modes(), mode_stacks.set_function_modes)
+        _give_back(_here.functions, mode_stacks.functions.modes(), mode_stacks.functions.replace)
         _here.functions = None
     _here.state = state
 

@@ -79,6 +79,7 @@ class Watch:
         """What is on in steps that are not watched."""
         if windows is not None and windows.novelty is not None:
             windows.novelty.look = self._counts
+            windows.novelty.calls = lambda: sum([op.count for op in self.recorder.ops])
             windows.novelty.damaging = lambda: measuring.damaging(self.recorder)
             self._asleep = Lookout(windows, windows.novelty, self.recorder)
         elif windows is not None:

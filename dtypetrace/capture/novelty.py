@@ -22,6 +22,9 @@ from . import private
 _FIRST = 12
 """Steps that are watched first. What is judged over several steps (weights that do not move, an optimizer's state,
 casts that autocast keeps) is measured in nearly each of them, and short scripts are watched as a whole."""
+_CALLS, _APART = 16_000, 200
+"""Calls of operators that are recorded however much that costs. A model of so many that its first steps exceed them
+is watched only while something is new, and then in one of so many steps."""
 _QUIET = 3
 """Steps, or calls outside of steps, that show nothing new before watching ends."""
 _LONGEST = 64
@@ -73,6 +76,11 @@ class Novelty:
         self.look = look
         self.damaging: Callable[[], frozenset[int]] = frozenset
         """Asks which ops do damage to values; set by the watch. It may wait for a device, so it is asked seldom."""
+        self.calls: Callable[[], int] = int
+        """Asks how many calls of operators were recorded; set by the watch."""
+        self._all_first = first is not None
+        self._watched = 0
+        """Steps that were watched."""
         self._damaging: frozenset[int] = frozenset()
         self._until = 0
         """The step up to which damage that has just begun is watched."""
@@ -104,12 +112,11 @@ class Novelty:
             return (bool(soon) or self._due(number)) and self._begins(number, soon)
         span, showed = self.spans[-1], self._shows_new()
         span.last = number - 1
+        self._watched += 1
         self._quiet = 0 if showed else self._quiet + 1
         if showed and self._settled:
             self._new_at = number - 1
-        if number <= self.first:
-            return True
-        if number < self._until:
+        if number < self._until or number <= self.first and (self._all_first or not self._is_dear(number)):
             return True
         enough = _QUIET if not self._settled or span.why else 1
         if self._quiet < enough and number - span.first < (_LONGEST if self._settled else self.first + _LONGEST):
@@ -133,7 +140,13 @@ class Novelty:
         that was new. A counter in 16 bits stops at a power of two, so it is the step after one."""
         done = number - 1
         since = done - self._new_at if self._new_at else 0
-        return not done & done - 1 or since >= _SPARE and not since & since - 1
+        due = not done & done - 1 or since >= _SPARE and not since & since - 1
+        return due and not self._is_dear(number)
+
+    def _is_dear(self, number: int) -> bool:
+        """Whether more was recorded until step ``number`` than pays where nothing is new."""
+        calls = self.calls()
+        return (calls - _CALLS) * self._watched * _APART > calls * number
 
     def _begins(self, number: int, why: str) -> bool:
         self._seen, self._quiet = self.look(), 0

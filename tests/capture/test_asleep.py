@@ -76,6 +76,16 @@ def test_a_short_script_is_watched_as_a_whole():
     assert "watched" not in t.recording.meta and t.windows.watched == 12
 
 
+@pytest.mark.parametrize("given, watched", [(None, [1, 2, 3, 4, 5, 257, 513, 1025]), (9, [*range(1, 10), 1025, 2049])])
+def test_a_model_of_many_ops_is_watched_in_one_of_200_steps(given, watched):
+    novelty, awake, on = Novelty(given), True, []
+    novelty.calls = lambda: 4000 * len(on)
+    for step in range(1, 2200):
+        on += [step] * awake
+        awake = novelty.wanted(step + 1, awake)
+    assert on == watched
+
+
 def validation(step, net):
     if step % 20 == 0:
         net.eval()

@@ -14,8 +14,9 @@ from typing import Any
 from . import private
 from .novelty import Novelty
 
-_ABANDONED = 100
-"""After so many steps of other optimizers, the one that set the pace counts as abandoned."""
+_MORE = 3
+"""After so many steps of other optimizers, beyond twice as many as ever before, the one that set the pace counts as
+abandoned: another training has begun."""
 
 
 class Windows:
@@ -52,7 +53,8 @@ class Windows:
         self.watched = 0
         """How many of those were watched."""
         self._pace: weakref.ref[Any] = weakref.ref(Windows)
-        self._others = 0
+        self._others = self._most = 0
+        """Steps of other optimizers since its last one; the most between two of its."""
         self._owner = os.getpid()
 
     @property
@@ -64,7 +66,7 @@ class Windows:
         """torch calls it after each step of any optimizer in the watched thread."""
         self.steps += 1
         if self._pace() is optimizer or self._takes_over(optimizer):
-            self._others = 0
+            self._most, self._others = max(self._most, self._others), 0
             self.rounds += 1
             self.watched += self.attached
         elif self.novelty is not None:
@@ -88,7 +90,7 @@ class Windows:
     def _takes_over(self, optimizer: Any) -> bool:
         known = self._pace()
         self._others += 1
-        if known is None or known is Windows or self._others > _ABANDONED:
+        if known is None or known is Windows or self._others >= 2 * self._most + _MORE:
             self._pace = weakref.ref(optimizer)
             return True
         return False

@@ -278,13 +278,24 @@ def test_the_first_optimizer_sets_the_pace_until_it_is_abandoned():
     first, second = Some(), Some()
     windows = Windows(1, 10, lambda: None)
     windows.attach = windows.detach = lambda: None
-    windows.step_ended(first)
-    for _ in range(100):
-        windows.step_ended(second)
-    assert windows.rounds == 1
-    windows.step_ended(second)
-    windows.step_ended(second)
+    for optimizer in (first, second, second, first, second, second, second, second, first):
+        windows.step_ended(optimizer)
     assert windows.rounds == 3
+    for _ in range(12):
+        windows.step_ended(second)
+    assert windows.rounds == 5  # another training has begun
     del second
     windows.step_ended(first)
-    assert windows.rounds == 4
+    assert windows.rounds == 6
+
+
+def test_an_optimizer_for_each_weight_makes_no_more_steps():
+    class Some:
+        pass
+
+    windows, each = Windows(1, 10, lambda: None), [Some() for _ in range(100)]
+    windows.attach = windows.detach = lambda: None
+    for _ in range(20):
+        for optimizer in each:
+            windows.step_ended(optimizer)
+    assert 20 <= windows.rounds <= 25

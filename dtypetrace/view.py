@@ -106,7 +106,7 @@ class View(ABC):
 
     def to_dataframe(self, of: str = "ops") -> Any:
         """A ``pandas.DataFrame`` with one row for each distinct op, or, with ``of``, for each of the ``findings``,
-        ``casts``, ``parameters``, ``gradients``, ``backward`` or ``modules``. ``dtypetrace.render.frames.frame`` lists
+        ``casts``, ``parameters``, ``gradients`` or ``modules``. ``dtypetrace.render.frames.frame`` lists
         the columns. Raises ValueError for another name."""
         from .render import frames
 
@@ -126,8 +126,6 @@ class View(ABC):
         """
         from .rules import precision_plan
 
-        setattr(precision_plan.PrecisionPlan, "_repr_html_", _plan_html)  # noqa: B010 -- rules know no views
-        setattr(precision_plan.PrecisionPlan, "_repr_pretty_", _plan_text)  # noqa: B010
         if step is None:
             return precision_plan.foretold(self.recording, tolerance)
         return precision_plan.search(self.recording, self._runs_with(step), tolerance)
@@ -203,16 +201,6 @@ def _finding_html(finding: Finding) -> str:
     from .render import notebook
 
     return notebook.finding_html(finding)
-
-
-def _plan_html(plan: PrecisionPlan) -> str:
-    from .render import notebook
-
-    return notebook.plan_html(plan)
-
-
-def _plan_text(plan: PrecisionPlan, printer: Any, cycle: bool) -> None:
-    printer.text(str(plan))
 
 
 def _finding_text(finding: Finding, printer: Any, cycle: bool) -> None:

@@ -126,7 +126,7 @@ def test_the_page_shows_the_rest(monkeypatch, trace, owner, name, part):
 
 
 def test_a_cell_shows_the_rest(monkeypatch, trace):
-    monkeypatch.setattr(cards, "windows", broken)
+    monkeypatch.setattr(console, "_source", broken)
     part = "the source lines of DT101"
     assert part in trace._repr_html_() and part in trace.findings[0]._repr_html_()
 

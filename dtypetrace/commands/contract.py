@@ -60,25 +60,21 @@ class ContractCommand:
             from .. import report
 
             with arguments.writing(str(options.file)):
-                text = contract.text(found) + contracts.regions(contract.regions(recording))
-                report.write_atomically(file, text)
+                report.write_atomically(file, contract.text(found))
             print(f"dtypetrace contract: wrote {options.file}")
             return SystemExit(0)
-        sections, autocast_lines, format = written
-        breaches = contract.check(sections, found, format)
-        print(contracts.text(breaches, str(options.file), autocast_lines))
+        breaches = contract.check(written, found)
+        print(contracts.text(breaches, str(options.file)))
         return SystemExit(int(bool(breaches)))
 
 
-def _read(file: Path) -> tuple[dict[str, dict[str, str]], dict[str, list[str]], int]:
-    """The sections of a contract, what its comments say of autocast, and its format. Raises UsageError where there is
-    none."""
-    from ..compare.contract import autocast_lines, format_of, parse
+def _read(file: Path) -> dict[str, dict[str, str]]:
+    """The sections of a contract. Raises UsageError where there is none."""
+    from ..compare.contract import parse
     from ..errors import ContractError
 
     try:
-        written = file.read_text("utf-8")
-        return parse(written), autocast_lines(written), format_of(written)
+        return parse(file.read_text("utf-8"))
     except (ContractError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} is no contract: {error}") from None
     except OSError as error:

@@ -13,29 +13,24 @@ class DiffCommand:
 
     Ops are aligned by module and name, not by line. So you can compare a run before and after a refactoring,
     two versions of torch or of a library, two devices, or two ranks.
+
+    Exit status: 0 if nothing differs, 1 if anything does, 2 for wrong usage.
     """
 
     name = "diff"
-    usage = "dtypetrace diff A B [--html F] [--exit-code]"
+    usage = "dtypetrace diff A B"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("one", type=Path, metavar="A", help="a file that run --save wrote")
         add("other", type=Path, metavar="B", help="another one")
-        add("--html", type=Path, metavar="F", help="write the comparison as one HTML file that needs no network")
-        add("--exit-code", action="store_true", help="exit with 1 if anything differs")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
-        from .. import report
         from ..compare.differences import compare
         from ..render import differences
 
         one, other = arguments.saved_trace(options.one), arguments.saved_trace(options.other)
-        page = arguments.writable("--html", options.html) if options.html else None
         names = (str(options.one), str(options.other))
         found = compare(one.recording, other.recording, (one.findings, other.findings))
         print(differences.text(found, names))
-        if page:
-            with arguments.writing(str(page)):
-                report.write_atomically(page, differences.html(found, names))
-        return SystemExit(int(options.exit_code and not found.same))
+        return SystemExit(int(not found.same))

@@ -13,15 +13,12 @@ from dataclasses import dataclass, field
 
 from .. import graph
 from ..errors import ContractError
-from ..records import Frame, Op, Origin, Recording
+from ..records import Op, Origin, Recording
 from ..rules import patterns, receipt
 from ..tables.dtypes import FLOATING
 from ..tables.operators import is_cast, is_move
 
-FORMAT = 2
-"""Files of format 1 have fewer facts of the run; the others are not compared with them."""
-_OF_FORMAT_1 = ("loss scaler", "optimizer")
-_HEAD = f"# dtypetrace contract {FORMAT}: the dtypes of each module. Compare a run with it: dtypetrace contract check"
+_HEAD = "# dtypetrace contract 2: the dtypes of each module. Compare a run with it: dtypetrace contract check"
 RUN = "(run)"
 """The section for what is set for the whole run."""
 ROOT = patterns.ROOT
@@ -30,8 +27,6 @@ KEYS = ("parameters", "inputs", "computes", "outputs", "gradients", "state", "au
 """The facts of a module, in the order of their lines."""
 _COMPUTED = ("parameters", "autocast", "inputs")
 _DECIDE = {"computes": _COMPUTED, "outputs": _COMPUTED, "state": ("parameters",)}
-_FORMAT = re.compile(r"# dtypetrace contract (\d+):")
-_LINES = re.compile(r"# autocast (\S+): (.+)")
 _SECTION = re.compile(r"\[(.+)\]")
 _FACT = re.compile(r"(\w[\w ]*): (.+)")
 
@@ -241,29 +236,11 @@ def parse(written: str) -> dict[str, dict[str, str]]:
     return sections
 
 
-def format_of(written: str) -> int:
-    """The format that a contract says it has; that of today where it says none."""
-    named = _FORMAT.match(written)
-    return int(named[1]) if named else FORMAT
-
-
-def autocast_lines(written: str) -> dict[str, list[str]]:
-    """What a contract's comments say: for each autocast, the lines that ran under it then."""
-    found: dict[str, list[str]] = {}
-    for line in written.splitlines():
-        if comment := _LINES.fullmatch(line.strip()):
-            found.setdefault(comment[1], []).append(comment[2])
-    return found
-
-
 # ---------------------------------------------------------------- the check
 
 
-def check(
-    sections: Mapping[str, Mapping[str, str]], found: Mapping[str, Facts], format: int = FORMAT
-) -> tuple[Breach, ...]:
-    """What differs between a contract and the facts of a run, one breach for all modules that differ alike. ``format``:
-    that of the contract's file."""
+def check(sections: Mapping[str, Mapping[str, str]], found: Mapping[str, Facts]) -> tuple[Breach, ...]:
+    """What differs between a contract and the facts of a run, one breach for all modules that differ alike."""
     breaches: dict[tuple[str, str, str, str], list[str]] = {}
     causes: dict[tuple[str, str, str, str], Origin | None] = {}
     met: set[str] = set()
@@ -273,8 +250,7 @@ def check(
         wanted = sections[section] if section is not None else {}
         for key in dict.fromkeys([*wanted, *own.values]):
             before, now = wanted.get(key, ""), own.values.get(key, "")
-            known = format > 1 or module != RUN or key in _OF_FORMAT_1
-            if before != now and known:
+            if before != now:
                 breach = (patterns.starred(module), key, before, now)
                 breaches.setdefault(breach, []).append(module)
                 causes.setdefault(breach, _cause(own, wanted, key))
@@ -316,67 +292,3 @@ def _cause(own: Facts, wanted: Mapping[str, str], key: str) -> Origin | None:
             return _cause(own, wanted, decides)
     known, causes = wanted.get(key, "").split(", "), own.causes.get(key, {})
     return next((origin for part, origin in causes.items() if part not in known), next(iter(causes.values()), None))
-
-
-# ---------------------------------------------------------------- the lines under autocast
-
-
-_PHASES = ("forward", "other")
-"""Those in which a line's calls run when the line does."""
-_Line = tuple[str, str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """Neighbouring lines of one function; ``autocast`` is device and dtype, as in ``cpu:bfloat16``."""
-
-    autocast: str
-    file: str
-    function: str
-    first: int
-    last: int
-
-
-def regions(recording: Recording) -> tuple[Region, ...]:
-    """The regions, in the order of files and lines.
-
-    A line is in a region if all that it called ran under the same autocast. Of the lines on a call's stack, the
-    outermost such one counts: what it calls is inside, too.
-    """
-    ran: dict[_Line, set[str]] = defaultdict(set)
-    ops = [op for op in recording.ops if op.inputs]  # a factory has no operands whose device says which autocast is on
-    for op in ops:
-        for frame in _user_frames(recording, op):
-            ran[_line(frame)].add(op.autocast)
-    inside: dict[_Line, str] = {}
-    for op in ops:
-        outermost = next((_line(f) for f in _user_frames(recording, op) if ran[_line(f)] == {op.autocast}), None)
-        if op.autocast and outermost is not None:
-            inside[outermost] = op.autocast
-    return tuple(_joined(sorted(ran), inside))
-
-
-def _user_frames(recording: Recording, op: Op) -> Iterator[Frame]:
-    """The user's lines that an op was called from, outermost first."""
-    if op.phase in _PHASES:
-        yield from (f for f in reversed(graph.place_of(recording, op.place).stack) if f.user)
-
-
-def _line(frame: Frame) -> _Line:
-    return frame.file, frame.function, frame.line
-
-
-def _joined(lines: list[_Line], inside: dict[_Line, str]) -> Iterator[Region]:
-    """Lines of one function with no other line that ran between them are one region."""
-    open_: Region | None = None
-    for line in lines:
-        file, function, number = line
-        autocast = inside.get(line, "")
-        if open_ is not None and (open_.autocast, open_.file, open_.function) == (autocast, file, function):
-            open_ = Region(autocast, file, function, open_.first, number)
-            continue
-        if open_ is not None:
-            yield open_
-        open_ = Region(autocast, file, function, number, number) if autocast else None
-    if open_ is not None:
-        yield open_

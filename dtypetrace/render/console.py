@@ -84,7 +84,7 @@ def lines(
     with collected() as failed:
         for finding in told[:MOST_BLOCKS]:
             title = [(display.printable(f"{finding.severity}[{finding.code}]: {finding.title}"), "")]
-            found += attempt(f"the text of {finding.code}", partial(_block, display, recording, finding), title)
+            found += attempt(f"the text of {finding.code}", partial(block, display, recording, finding), title)
             found.append(("", ""))
     if len(told) > MOST_BLOCKS:
         found.append((f"{len(told) - MOST_BLOCKS} more in the report", "dim"))
@@ -166,7 +166,8 @@ def _made_unwatched(recording: Recording, findings: Sequence[Finding]) -> str:
 # ---------------------------------------------------------------- one finding
 
 
-def _block(display: Display, recording: Recording, f: Finding) -> list[StyledLine]:
+def block(display: Display, recording: Recording, f: Finding) -> list[StyledLine]:
+    """The lines of one finding."""
     labels = wording.labels(f)
     # the gutter must also be wide enough for the line numbers of the edits
     numbers = [frame.line for frame, _ in labels] + [edit.end[0] for edit in (f.fix.edits if f.fix else ())]

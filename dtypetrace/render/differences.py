@@ -1,9 +1,8 @@
-"""A comparison of two runs, as console text and as one HTML page: the first difference first, with both births."""
+"""A comparison of two runs, as console text: the first difference first, with both births."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from itertools import groupby
 
 from .. import graph
@@ -152,45 +151,3 @@ def _summary(comparison: Comparison) -> str:
         return "dtypetrace diff: no dtype differs"
     count = len(comparison.differences) + len(comparison.compiled)
     return f"dtypetrace diff: {f'{count} differences, in the order of the ops' if count > 1 else '1 difference'}"
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }}
-body {{ max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.3rem; }} h2 {{ font-size: 1rem; margin: 1.5rem 0 .3rem; }}
-pre {{ margin: 0; padding: .6rem .8rem; border-left: 4px solid; overflow-x: auto;
-  font: 13px/1.6 ui-monospace, monospace; }}
-dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; }} dd {{ margin: 0; }}
-</style></head>
-<body><main><h1>{title}</h1>
-<dl>{facts}</dl>
-{blocks}
-<h2>In short</h2>
-<pre>{rest}</pre>
-</main></body></html>
-"""
-
-
-def html(comparison: Comparison, names: Names) -> str:
-    """The comparison as one HTML page that loads nothing."""
-    rows = [("a", names[0]), ("b", names[1]), *((n, f"a {a}, b {b}") for n, a, b in comparison.settings)]
-    facts = "".join(f"<dt>{_html(name)}</dt><dd>{_html(value)}</dd>" for name, value in rows)
-    sections = []
-    for number, difference in enumerate(comparison.differences, 1):
-        head, *lines = block(number, difference)
-        body = "\n".join(_html(line.strip()) for line in lines)
-        sections.append(f'<section id="d{number}"><h2>{_html(head)}</h2>\n<pre>{body}</pre></section>')
-    return _PAGE.format(
-        title=_html(_summary(comparison)),
-        facts=facts,
-        blocks="\n".join(sections),
-        rest="\n".join(map(_html, rest(comparison))),
-    )
-
-
-def _html(text: str) -> str:
-    return escape(seen(text))

@@ -40,8 +40,6 @@ def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") ->
     the numbers with a gradient that changed), magnitude (mean of the weights), change (mean of a step),
     learning_rate. Values need ``precision="values"``.
 
-    ``backward``: what each module's backward ops made: module, dtype, parameters (dtypes of its own), ops, count.
-
     ``modules``, indexed by name: calls (how often the program called its forward), parameters (numbers of its own),
     dtypes (of these), ops (calls of ops in it, not in the modules inside).
 
@@ -211,11 +209,6 @@ _FRAMES: dict[str, tuple[Callable[[Recording, Sequence[Finding]], Sequence[Any]]
             **_own("float64", "magnitude change"),
             "learning_rate": ("float64", lambda r: r.lr),
         },
-    ),
-    "backward": (
-        lambda recording, findings: listings.backward(recording),
-        "",
-        {**_own("category", "module dtype"), **_own("str", "parameters"), **_own("integer", "ops count")},
     ),
     "modules": (
         _modules,

@@ -169,35 +169,6 @@ def parameters(recording: Recording) -> tuple[ParameterRow, ...]:
     return tuple(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class BackwardRow:
-    """The floating dtype of what one module's backward pass made, and the dtypes of the module's own parameters."""
-
-    module: str
-    dtype: str
-    parameters: str
-    ops: int
-    count: int
-
-
-def backward(recording: Recording) -> tuple[BackwardRow, ...]:
-    """One row for each module and floating dtype that its backward ops made."""
-    own: dict[str, set[str]] = {}
-    for p in recording.parameters:
-        own.setdefault(p.name.rpartition(".")[0], set()).add(p.dtype)
-    found: dict[tuple[str, str], list[int]] = {}
-    for op in recording.ops:
-        if op.phase == "backward":
-            for dtype in {d for d in op.outputs if d in FLOATING}:
-                counted = found.setdefault((op.module, dtype), [0, 0])
-                counted[0] += 1
-                counted[1] += op.count
-    return tuple(
-        BackwardRow(module, dtype, ", ".join(sorted(own.get(module, ()))), n, count)
-        for (module, dtype), (n, count) in found.items()
-    )
-
-
 def moved(update: Update) -> float:
     """The share of the numbers with a gradient that any step changed; NaN where nothing was measured or none had a
     gradient."""

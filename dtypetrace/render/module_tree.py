@@ -89,9 +89,7 @@ class Module:
         )
 
 
-def tree(
-    recording: Recording, anchors: Sequence[tuple[str, Finding]] = (), *, most: int = _MOST, unfolded: int = _OPEN
-) -> list[Module]:
+def tree(recording: Recording, anchors: Sequence[tuple[str, Finding]] = ()) -> list[Module]:
     """The outermost modules that ran, with the modules inside them; ``anchors``: names of the findings to link to."""
     known: dict[str, Module] = {}
     roots: list[Module] = []
@@ -106,8 +104,8 @@ def tree(
     for module in used:
         _drop_unused(module)
         _fold(module)
-    _bound(used, most)
-    _unfold(used, unfolded)
+    _bound(used, _MOST)
+    _unfold(used, _OPEN)
     return used
 
 

@@ -48,7 +48,7 @@ class Column:
 
 
 def tables(recording: Recording, rows: Sequence[listings.OpRow]) -> list[dict[str, Any]]:
-    """Operators by dtype, cast ledger, gradients, values, backward by module, compiled code, all ops; a table without
+    """Operators by dtype, cast ledger, gradients, values, compiled code, all ops; a table without
     rows is left out."""
     lines = _Lines()
     rows = [r if r.phase == shown else replace(r, phase=shown) for r, shown in zip(rows, listings.phases(rows))]
@@ -57,7 +57,6 @@ def tables(recording: Recording, rows: Sequence[listings.OpRow]) -> list[dict[st
         "casts": lambda: _casts(recording, rows, lines),
         "gradients": lambda: _gradients(recording),
         "values": lambda: _values(recording, lines),
-        "backward": lambda: _backward(recording),
         "compiled": lambda: _compiled(recording, lines),
         "ops": lambda: _ops(rows, lines),
     }
@@ -223,17 +222,6 @@ def _values(recording: Recording, lines: _Lines) -> dict[str, Any]:
         Column("peak", "figure", lambda row: row[0].peak, _figure),
     )
     return _table("values", "Values", about, (5, -1), listings.values(recording), columns)
-
-
-def _backward(recording: Recording) -> dict[str, Any]:
-    about = "The floating dtypes that the backward ops of each module made, and those of its own parameters."
-    columns = (
-        Column("module", "text", lambda r: r.module or "(outside any module)", _short),
-        Column("made in backward", "dtypes", lambda r: r.dtype),
-        Column("its parameters", "dtypes", lambda r: r.parameters),
-        Column("calls", "number", lambda r: r.count),
-    )
-    return _table("backward", "Backward", about, (-1, 1), listings.backward(recording), columns)
 
 
 def _compiled(recording: Recording, lines: _Lines) -> dict[str, Any]:

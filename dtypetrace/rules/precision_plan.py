@@ -108,6 +108,10 @@ class PrecisionPlan:
     def __str__(self) -> str:
         return "\n".join(map(seen, _lines(self)))
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """How IPython shows it."""
+        printer.text(str(self))
+
 
 def _lines(plan: PrecisionPlan) -> list[str]:
     if not plan.judged:

@@ -250,13 +250,6 @@ def test_the_console_text_is_golden():
     golden("norm.txt", differences.text(both(), NAMES))
 
 
-def test_the_page_shows_the_same_and_loads_nothing():
-    page = differences.html(both(), ("a<b>.trace", "b.trace"))
-    for line in differences.text(both(), NAMES).splitlines()[3:]:
-        assert line.strip().replace(">", "&gt;") in page
-    assert "default-src 'none'" in page and "<script" not in page and "a&lt;b&gt;.trace" in page
-
-
 LLAMA = """
 import sys, torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -276,10 +269,9 @@ def test_eager_attention_against_sdpa_in_a_real_model(tmp_path):
     for kind in ("eager", "sdpa"):
         ended = command(tmp_path, "run", "-q", "--save", f"{kind}.trace", "step.py", kind, models=True)
         assert ended.returncode == 0, ended.stderr
-    shown = command(tmp_path, "diff", "eager.trace", "sdpa.trace", "--html", "diff.html", "--exit-code")
+    shown = command(tmp_path, "diff", "eager.trace", "sdpa.trace")
     assert shown.returncode == 1
     golden("attention.txt", re.sub(r"(?<=\.py):\d+:\d+", ":N", shown.stdout.rstrip("\n")))  # lines of transformers
-    assert "scaled_dot_product_attention" in (tmp_path / "diff.html").read_text("utf-8")
 
 
 # ---------------------------------------------------------------- the command
@@ -293,11 +285,11 @@ def test_the_command_compares_two_files(tmp_path):
     for name, recording in zip(NAMES, (run("float32"), run("bfloat16"))):
         saved.save(tmp_path / name, conclude(recording))
     ended = command(tmp_path, "diff", *NAMES)
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 1, ended.stderr
     assert ended.stdout.startswith(
         "a: before.trace\nb: after.trace\n\n1. layers.*.norm.weight: float32 in a, bfloat16 in b\n"
     )
-    assert command(tmp_path, "diff", NAMES[0], NAMES[0], "--exit-code").returncode == 0
+    assert command(tmp_path, "diff", NAMES[0], NAMES[0]).returncode == 0
 
 
 def test_what_is_no_trace_is_one_line(tmp_path):

@@ -92,14 +92,6 @@ def test_parameters_add_up(program):
     assert list(frame.loc["model.0.weight", ["module", "dtype", "origin"]]) == ["model.0", "float32", "parameter"]
 
 
-def test_backward_says_what_was_made_beside_what_the_parameters_are(program):
-    frame = program.trace.to_dataframe("backward").set_index(["module", "dtype"])
-    assert (
-        frame.loc[("model.0", "bfloat16"), "parameters"] == "float32"
-        and frame.loc[("model.0", "bfloat16"), "count"] > 0
-    )
-
-
 def test_gradients_show_what_the_steps_met_and_did(tmp_path):
     text = """
         model = nn.Linear(4, 1).bfloat16()

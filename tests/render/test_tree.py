@@ -102,12 +102,14 @@ def test_a_finding_stands_at_its_module_and_the_way_there_is_open():
     assert m.open and m.children[0].open and m.children[0].children[0].findings == ["DT101-1"]
 
 
-def test_a_long_tree_is_cut_at_its_depth_and_says_so():
+def test_a_long_tree_is_cut_at_its_depth_and_says_so(monkeypatch):
     recording, findings = recordings.many(20_000)
-    roots = module_tree.tree(recording, [("DT101-1", findings[0])], most=100)
+    monkeypatch.setattr(module_tree, "_MOST", 10**9)
+    whole = module_tree.tree(recording)
+    monkeypatch.setattr(module_tree, "_MOST", 100)
+    roots = module_tree.tree(recording, [("DT101-1", findings[0])])
     shown = sum(1 + module_tree.size(m) for m in roots)
     assert shown < 250
-    whole = module_tree.tree(recording, most=10**9)
 
     def left_out(module):
         return module.left_out + sum(map(left_out, module.children))

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from .. import graph
 from ..records import CAST, Edit, Fix, Place
-from ..source import defaults, dictionaries, editing, expressions, operands, optimizers, regions
+from ..source import defaults, dictionaries, editing, expressions, operands, regions
 from ..tables.english import quoted
-from . import alternatives, checks, ways, wide_weights
+from . import alternatives, checks, ways
 from .advice import advise
 from .at_use import birth_words
 from .case import SHORT, Case, cast_words, short, spell
@@ -109,8 +109,7 @@ def library_value(case: Case) -> Iterator[Fix]:
     own, wanted = editing.from_user(place), case.born
     called = expressions.called(case.recording.text, place)
     if own.stack[0] in case.site.stack and not case.ran_before:
-        yield from _inside_running(case, own, called)
-        return
+        return  # the library's call is refused before it returns: there is no value to cast
     if case.origin.kind == "cast" and (edit := editing.at_birth(case.recording, "cast", own, wanted)) is not None:
         # the library only passed on the cast that the program made
         yield advise(own, birth_words(case.culprit, wanted), edits=edit, others=alternatives.others(case))
@@ -131,17 +130,6 @@ def library_value(case: Case) -> Iterator[Fix]:
     if edit is None and editing.stands_alone(case.recording, own):
         why = f"let {called}() make it {wanted}, by the arguments that it gets here"
     yield advise(own, why, edits=edit, others=alternatives.others(case))
-
-
-def _inside_running(case: Case, own: Place, called: str) -> Iterator[Fix]:
-    """A library's call that makes a value and is refused for it before it returns: autocast is put around the call."""
-    half = case.half
-    made = f"{called}() itself makes it {case.culprit.dtype} and did not return"
-    if not half or case.refused.autocast:
-        return
-    edits = wide_weights.region_around(case.recording, own.stack[0], half)
-    change = f"call {called}() under autocast, which casts where operands must agree"
-    yield advise(own, change, made, edits=edits, kind="autocast", others=alternatives.others(case))
 
 
 def _result(case: Case, own: Place, wanted: str) -> tuple[Place, Edit | None]:
@@ -202,7 +190,6 @@ def birth(case: Case) -> Iterator[Fix]:
         edit = editing.at_birth(case.recording, kind, case.here, case.born)
     words = birth_words(case.culprit, case.born)
     if kind == "load" and case.culprit.holder not in ("parameter", "buffer"):
-        yield from _loaded_state(case)
         words = f"cast the loaded tensors to {case.born}"
     if edit is not None and kind == "promotion" and len(edit.before) <= SHORT:
         words = f"cast {quoted(edit.before)} to {case.born} where it is computed"
@@ -210,23 +197,3 @@ def birth(case: Case) -> Iterator[Fix]:
         words = cast_words((edit,), case.born)  # the factory is a library's, and its call takes no dtype
     others = (*alternatives.uncast(case), *alternatives.others(case))
     yield advise(case.here, words, edits=edit, safe=True, others=others)
-
-
-def _loaded_state(case: Case) -> Iterator[Fix]:
-    """An optimizer's state that the program loads by itself is cast where the optimizer gets it."""
-    if case.refused.phase != "optimizer" or case.born is None:
-        return
-    edit = optimizers.stores_state(case.recording.text, case.here, case.born)
-    loaded = f"cast the tensors loaded at {short(case.here)} to {case.born}"
-    by_itself = "with the optimizer's load_state_dict() instead, they would need no cast"
-    if edit is not None:
-        at = f"{short(case.here).rpartition(':')[0]}:{edit.start[0]}"
-        yield advise(
-            case.here,
-            f"{loaded} where they are stored, {at}; {by_itself}",
-            named=case.here,
-            edits=edit,
-            others=alternatives.others(case),
-        )
-    why = f"{loaded} before they are given to the optimizer; {by_itself}"
-    yield advise(case.here, why, named=case.here, others=alternatives.others(case))

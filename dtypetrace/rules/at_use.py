@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterator
 
 from .. import graph
 from ..records import Edit, Fix, Op, Operand, Place
 from ..source import dictionaries, editing, expressions, operands, regions
-from ..source.expressions import last_part
 from ..source.optimizers import ByHand
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
@@ -372,21 +370,9 @@ def kept_wide(case: Case) -> Iterator[Fix]:
     weights."""
     if not case.disagrees or not case.kept_wide or case.wanted is None:
         return
-    place, edit = dictionaries.at_functional_call(case.recording, case.site, case.wanted) or (case.here, None)
     chosen = f"it is updated in {case.culprit.dtype} on purpose ({short(case.here)})"
     change = f"cast only the value that becomes {quoted(case.culprit.shown)} to {case.wanted}"
-    yield advise(place, change, chosen, named=case.here, edits=edit, kind="cast", others=alternatives.others(case))
-
-
-def handed_weights(case: Case) -> Iterator[Fix]:
-    """Weights that ``functional_call`` got as a dictionary are cast as they are handed over, all alike."""
-    if not case.disagrees or case.culprit.holder != "parameter" or case.witness.trained or case.wanted is None:
-        return
-    found = dictionaries.at_functional_call(case.recording, case.site, case.wanted)
-    if found is not None:
-        is_now = f"{quoted(case.culprit.shown)} is {case.culprit.dtype}"
-        change = f"cast all weights to {case.wanted} as they are handed over"
-        yield advise(found[0], change, is_now, edits=found[1], kind="cast", others=alternatives.others(case))
+    yield advise(case.here, change, chosen, named=case.here, kind="cast", others=alternatives.others(case))
 
 
 def frozen_half(case: Case) -> Iterator[Fix]:
@@ -435,7 +421,6 @@ def birth_words(culprit: Operand, wanted: str | None) -> str:
 
 
 _OFF = "torch.backends.mha.set_fastpath_enabled(False)"
-_ENCODER, _NESTS = "TransformerEncoder", "enable_nested_tensor"
 
 
 def fused_path(case: Case) -> Iterator[Fix]:
@@ -447,31 +432,7 @@ def fused_path(case: Case) -> Iterator[Fix]:
         edits = plans.computing_in(case.recording, case.site, weights)
         yield advise(case.site, f"let autocast compute in {weights}, as the weights are", edits=edits, kind="plan")
         return
-    nested = _without_nesting(case)
-    change = f"make the encoder with {_NESTS}=False"
+    change = "make the encoder with enable_nested_tensor=False"
     why = "nested tensors, which a padding mask leads to, go with no autocast"
     model = f"compute with a copy of the model in {computes}, without autocast"
-    yield advise(case.site, change, why, edits=nested, kind="call", others=(f"turn the fused path off: {_OFF}", model))
-
-
-def _without_nesting(case: Case) -> Edit | None:
-    """The edit of the program's one call that makes an encoder; None where there is none, or several."""
-    files = {f.file for p in case.recording.places for f in p.stack if f.user}
-    parsed = {path: file for path in sorted(files) if (file := case.recording.text.parsed(path)) is not None}
-    made = [
-        (path, file, node)
-        for path, file in parsed.items()
-        for node in ast.walk(file.tree)
-        if isinstance(node, ast.Call) and last_part(node.func) == _ENCODER
-    ]
-    if len(made) != 1:
-        return None
-    path, file, call = made[0]
-    given = next((k.value for k in call.keywords if k.arg == _NESTS), None)
-    if given is not None:
-        return Edit(path, file.start(given), file.end(given), file.segment(given), "False")
-    if len(call.args) > 3 or any(k.arg is None for k in call.keywords):
-        return None
-    segment = file.segment(call)
-    inside = segment[: segment.rindex(")")].rstrip().removesuffix(",")
-    return Edit(path, file.start(call), file.end(call), segment, f"{inside}, {_NESTS}=False)")
+    yield advise(case.site, change, why, kind="call", others=(f"turn the fused path off: {_OFF}", model))

@@ -15,10 +15,10 @@ from functools import cached_property
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, given_again, refused_again
-from ..records import CAST, FORWARD, Edit, Finding, Fix, Op, Place, Recording
-from ..source import decisions, expressions, receivers
+from ..records import CAST, FORWARD, Edit, Finding, Fix, Op, Recording
+from ..source import decisions, receivers
 from ..source.patch import Patch
-from ..tables.dtypes import NARROW, narrower, wider
+from ..tables.dtypes import NARROW, narrower
 from ..tables.english import quoted
 from ..tables.rule_language import Gives, Prediction, Refuses
 from . import coded, effects
@@ -117,27 +117,6 @@ def its_value_was_made(proposal: Proposal) -> str:
 def still_running(case: Case, edit: Edit) -> bool:
     """Whether a call in the text of an edit was running when another was refused in it, which had never run before."""
     return any(effects.within(frame, edit) for frame in case.site.stack) and not case.ran_before
-
-
-def it_keeps_the_digits(proposal: Proposal) -> str:
-    """No edit widens what the same expression has just rounded to fewer digits."""
-    recording = proposal.recording
-    for edit in proposal.fix.edits:
-        ends = {e.place: e.to for e in recording.events if e.how == "cast"} if edit.change.target == CAST else {}
-        here = (to for n, to in ends.items() if _is_cast_at(proposal.case, graph.place_of(recording, n), edit))
-        last = next((to for to in here if wider(edit.change.dtype, to)), "")
-        if last:
-            return f"{edit.before} rounds to {last} first"
-    return ""
-
-
-def _is_cast_at(case: Case, place: Place, edit: Edit) -> bool:
-    """Whether the text that an edit casts is the call at a place, and not only ends with it."""
-    frame, text = next(iter(place.stack), None), case.recording.text
-    if frame is None or (frame.file, (frame.end_line, frame.end_column)) != (edit.file, edit.end):
-        return False
-    file, node = text.parsed(frame.file), expressions.expression_at(text, frame)
-    return file is not None and node is not None and file.start(node) == edit.start
 
 
 def it_casts_no_codes(proposal: Proposal) -> str:
@@ -241,19 +220,6 @@ def refused_in(run: Replay) -> str:
     return f"{quoted(op.op)} at {short(graph.place_of(run.recording, op.place))} would refuse it" if op else ""
 
 
-def it_fits_the_line(proposal: Proposal) -> str:
-    """A cast in the refused call suits every module that runs the same line: a literal there is one dtype for all."""
-    case, effect = proposal.case, proposal.effect
-    cast = next(iter(effect.casts.values()), "") if effect is not None else ""
-    if not cast or any(edit.change.like for edit in proposal.fix.edits):
-        return ""
-    for op in other_modules(case):
-        weights = {i.dtype for i in op.inputs if i.holder == "parameter"}
-        if case.refused.wants == "agree" and not op.autocast and weights and cast not in weights:
-            return f"{op.module} runs this line, too, with {' and '.join(sorted(weights))} weights"
-    return ""
-
-
 def other_modules(case: Case) -> list[Op]:
     """The calls of the refused line by other modules, one for each: a line of a forward that several layers share."""
     if not case.refused.module:
@@ -265,7 +231,6 @@ def other_modules(case: Case) -> list[Op]:
 
 OF_DTYPES: tuple[Check, ...] = (
     it_keeps_what_is_trained,
-    it_fits_the_line,
     it_is_not_refused_again,
     nothing_else_is_refused,
 )
@@ -275,7 +240,6 @@ CHECKS: tuple[Check, ...] = (
     its_names_exist,
     it_casts_a_tensor,
     its_value_was_made,
-    it_keeps_the_digits,
     it_casts_no_codes,
     it_spares_variables,
     *OF_DTYPES,

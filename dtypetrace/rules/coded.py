@@ -7,17 +7,15 @@ such a tensor means is known to its module: it is called, or the codes are multi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ..graph import place_of, unmoved
-from ..records import Change, Edit, Fix, Frame, Op, Recording, Witness
-from ..source import expressions, operands
+from ..records import Fix, Recording, Witness
 from ..source.module_calls import module_call
 from ..tables.dtypes import DTYPES, FLOATING
 from ..tables.english import quoted
 from ..tables.operators import is_cast, name_of, tagged
 from .advice import advise
-from .case import Case, one, short
+from .case import Case, short
 
 
 def holds_codes(recording: Recording, witness: Witness) -> bool:
@@ -49,27 +47,6 @@ def _made(recording: Recording, number: int) -> int:
 _WAYS = {"div": ("divided", "multiply"), "mul": ("multiplied", "divide")}
 
 
-def _decoded(case: Case, op: Op) -> Edit | None:
-    """The edit that casts codes in the refused call and applies their scale again; None where the scale has no name
-    that is known there."""
-    made, used = place_of(case.recording, op.place), case.site.stack[0]
-    first = made.stack[0] if made.stack else None
-    if first is None or not first.user or first.file != used.file:
-        return None
-    scale = operands.operand_node(case.recording.text, first, op.op, "", "other", 1)
-    name = expressions.dotted(scale) if scale is not None else None
-    cast = case.cast_at_call(case.wanted or "")
-    seen = first.function == used.function or _same_class(first, used) and (name or "").startswith("self.")
-    if name is None or len(cast) != 1 or not seen:
-        return None
-    sign = "*" if name_of(op) == "div" else "/"
-    return replace(cast[0], after=f"({cast[0].after} {sign} {name})", change=Change())
-
-
-def _same_class(one: Frame, other: Frame) -> bool:
-    return one.function.rpartition(".")[0] == other.function.rpartition(".")[0] != ""
-
-
 def codes(case: Case) -> Iterator[Fix]:
     """Codes are not cast: their module is called, or they are multiplied by their scale again."""
     if not holds_codes(case.recording, case.witness):
@@ -88,8 +65,7 @@ def codes(case: Case) -> Iterator[Fix]:
         change = f"{undoes} {shown} by its scale again after the cast"
         why = f"{at} {does} the numbers by it before they were stored"
         here = place_of(case.recording, op.place)
-        edits = one(_decoded(case, op)) if case.passed and op.shape == case.witness.shape else ()
-        yield advise(case.site, change, why, named=here, edits=edits, kind="call")
+        yield advise(case.site, change, why, named=here, kind="call")
         return
     owner = case.culprit.shown.rpartition(".")[0]
     way = f"call the module, {owner}()," if owner and owner != "self" else "call the module that holds it,"

@@ -9,7 +9,7 @@ values narrow again. Else it is in words.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from .. import graph
@@ -105,11 +105,6 @@ def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
     this = f"keep {quoted(kept)}" if kept else f"compute {quoted(op.op)}"
     if edits:
         return advise(site, f"{this} in float32", edits=edits, others=alternatives, tested=True)
-    if not casts and (edits := _cast_back(run, number, list(_of_operands(run, number)), _is_divided)):
-        why = f"{this} in float32, and cast back to {op.outputs[0]} behind what is computed from it"
-        return advise(site, why, edits=edits, others=alternatives, tested=True)
-    if used and (larger := _made_larger(run, number, used)):
-        return larger
     scaled = f", or scale {'it' if used else 'these values'} up before the cast"
     back = scaled if casts else ", and cast back only what is divided by it"
     return advise(site, f"{this} in float32{back}", others=alternatives)
@@ -122,34 +117,7 @@ def cast_wide(run: Run, number: int) -> Fix:
     scale = f"scale {them} up before the cast"
     if edits := _shown(run, number, [_of_cast(run, number)], far=True):
         return advise(site, f"keep {what} in float32", edits=edits, others=(scale,), tested=True)
-    if kept and (larger := _made_larger(run, number, kept)):
-        return larger
     return advise(site, f"keep {what} in float32, or {scale}")
-
-
-def _made_larger(run: Run, number: int, kept: str) -> Fix | None:
-    """Other numbers instead of another dtype, where the wide result of a cast would be refused later; else None."""
-    op, replay = run.ops[number], _widened(run, number)
-    refusing = checks.refusing(replay) if replay is not None else None
-    if refusing is None:
-        return None
-    dtype, at = op.outputs[0], short(run.place(refusing))
-    smallest, enough = DTYPES[dtype].smallest, f"{DTYPES[dtype].smallest * _LARGER:.0e}"
-    made = op.inputs[0].producer if op.inputs else -1
-    here = run.place(run.ops[made]) if made >= 0 else graph.NOWHERE
-    where = f"at {short(here)}, where they are made" if here.user_frame is not None else "before this cast"
-    least = f"the smallest {dtype} is {smallest:.0e}, so use {enough} or more"
-    change = f"make the numbers of {quoted(kept)} larger {where}"
-    user = next((short(run.place(run.ops[n])) for n in run.users[number]), "")
-    back = f"cast its result to {dtype} before {quoted(refusing.op)} ({at})"
-    then = f"then {user} computes in float32: {back}" if user else f"then cast to {dtype} before {quoted(refusing.op)}"
-    wide = f"keep {quoted(kept)} in float32, out of the cast at {short(run.place(op))}; {then}"
-    named = here if here.user_frame is not None else graph.NOWHERE
-    return advise(named if named.stack else run.place(op), change, least, named=named, others=(wide,))
-
-
-_LARGER = 16
-"""The smallest number of a dtype times this one still has a few binary digits."""
 
 
 def scale_loss(run: Run, site: Place, culprit: Operand) -> Fix:
@@ -290,12 +258,9 @@ _MOST_BACK = 4
 """How many calls in a row may need their operands cast back."""
 
 
-def _cast_back(
-    run: Run, number: int, proposed: Iterable[tuple[Edit, ...]], fits: Callable[[Op, int], bool] | None = None
-) -> tuple[Edit, ...]:
+def _cast_back(run: Run, number: int, proposed: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...]:
     """The edits by which an op computes in a wider dtype, and its results, once they fit, are cast back where a later
-    call would refuse them; none where they do not fit there, or something objects. ``fits``: whether an op's result
-    does, given the index of the operand that does not."""
+    call would refuse them; none where they do not fit there, or something objects."""
     narrow, wide = run.ops[number].outputs[0], _made_wide(run.ops[number])
     results, replay = {number: wide}, None
     for _ in range(_MOST_BACK):
@@ -310,7 +275,7 @@ def _cast_back(
             makers = list(_before_others(run, number, results))
             if not makers:
                 break
-        if not makers or not all(_fits(run, number, maker, fits or _is_small) for maker in makers):
+        if not makers or not all(_fits(run, number, maker) for maker in makers):
             return ()
         results.update(dict.fromkeys(makers, narrow))
     back = [n for n in results if n != number]
@@ -335,7 +300,7 @@ def _before_others(run: Run, number: int, until: Collection[int]) -> Iterator[in
                 waiting.append(user)
 
 
-def _fits(run: Run, number: int, later: int, fits: Callable[[Op, int], bool]) -> bool:
+def _fits(run: Run, number: int, later: int) -> bool:
     """Whether a later op's result fits the narrow dtype, although the result of an op does not that it was computed
     from: one of the ops between them makes it so."""
     if later <= number:
@@ -346,18 +311,12 @@ def _fits(run: Run, number: int, later: int, fits: Callable[[Op, int], bool]) ->
             below.add(n)
     between = below.intersection(graph.ops_above(run.ops, [later])) - {number}
     taken = ((run.ops[n], index) for n in between for index, i in enumerate(run.ops[n].inputs) if i.producer in below)
-    return any(fits(op, index) for op, index in taken)
+    return any(_is_small(op, index) for op, index in taken)
 
 
 def _is_small(op: Op, operand: int) -> bool:
     """Whether an op's result is small where one of its operands is large: a softmax, a norm, a division by it."""
     return tagged(op.op, *_SMALL) or tagged(op, *_SMALL) or _divides(op, operand)
-
-
-def _is_divided(op: Op, operand: int) -> bool:
-    """Whether an op's result is no smaller than usual although one of its operands is tiny: what divides by it, a
-    logarithm."""
-    return tagged(op, "pole") and operand == len(op.inputs) - 1
 
 
 def _divides(op: Op, operand: int) -> bool:

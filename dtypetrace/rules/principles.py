@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import FORWARD, Event, Frame, Input, Op, Parameter, Recording, Witness
+from ..records import FORWARD, Event, Frame, Input, Op, Recording, Witness
 from ..source import expressions
-from ..tables.dtypes import FLOATING, HALF, INTEGERS, STORAGE_ONLY, bytes_of
+from ..tables.dtypes import FLOATING, INTEGERS, STORAGE_ONLY, bytes_of
 from ..tables.english import quoted
-from ..tables.operators import flops, is_cast, is_destination, tagged
+from ..tables.operators import flops, tagged
 from . import titles
-from .autocast_off import ran_in_forward, ran_under
+from .autocast_off import ran_in_forward
 from .collision import Collision, Majority
 
 _ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion", "input"})
@@ -253,19 +253,6 @@ def library_argument(case: Collision) -> Verdict | None:
 # ---------------------------------------------------------------- what the parameters say
 
 
-def trained_outside(case: Collision) -> Verdict | None:
-    """Outside any model, where weights that an optimizer trains meet narrower tensors (an average, a difference), the
-    dtype of the weights is right.
-    """
-    trained = {w.dtype for w in case.sides if w.trained}
-    if case.refused.model or len(trained) != 1 or len(case.present) != 2:
-        return None
-    dtype = trained.pop()
-    if bytes_of(case.other(dtype)) >= bytes_of(dtype):
-        return None
-    return Verdict(dtype, f"the other operand is trained in {dtype}")
-
-
 def trained_beside_frozen(case: Collision) -> Verdict | None:
     """Weights that an optimizer trains are right where the result of frozen weights meets them, if other trained
     weights have computed in the same dtype before.
@@ -362,59 +349,6 @@ def _weights_above(case: Collision, producer: int, dtype: str) -> set[int]:
     return {i.event for n in above for i in of_dtype(ops[n]) if i.holder == "parameter"}
 
 
-def default_yields(case: Collision) -> Verdict | None:
-    """Parameters that are float32 only by default are wrong where they meet a half dtype that the run decided on in
-    several places.
-
-    One cast alone is no decision for the run. A parameter of the half dtype is judged against its own model. Weights
-    that are trained in float32 next to frozen half ones are so on purpose, and so are those of a call that ran under
-    autocast before.
-    """
-    most = case.majority
-    rivals = case.present & HALF
-    if most is None or most.dtype in HALF or len(rivals) != 1 or case.refused.phase not in ("forward", "recompute"):
-        return None
-    rival = next(iter(rivals))
-    parameters = [w for w in case.sides if w.holder == "parameter"]
-    if not any(w.dtype == most.dtype for w in parameters) or any(w.dtype == rival for w in parameters):
-        return None
-    if any(w.dtype == most.dtype and w.trained for w in case.sides) or ran_under(case.recording, case.refused):
-        return None
-    if not all(_by_default(case, p, rival) for p in case.refused.model):
-        return None
-    if len(_decisions(case, rival)) < 2 and not dict(case.refused.run).get(rival, 0):
-        return None
-    reason = f"the parameters of the {most.scope} are {most.dtype} only by default; the program chose {rival}"
-    return Verdict(rival, reason)
-
-
-def _by_default(case: Collision, parameter: Parameter, rival: str) -> bool:
-    """Whether a parameter has its dtype because nobody named one, and is not of the rival's dtype.
-
-    ``vae.to(torch.float32)`` names one, though it changes nothing.
-    """
-    recording = case.recording
-    if any(u.event == parameter.event and u.dtype == parameter.dtype and not u.reads for u in recording.unchanged):
-        return False
-    line = graph.lineage(case.recording, parameter.event)
-    return (
-        parameter.dtype != rival
-        and line is not None
-        and not line.root.explicit
-        and line.root.how not in ("input", "load")
-    )
-
-
-def _decisions(case: Collision, dtype: str) -> set[tuple[object, ...]]:
-    """The lines that named a dtype themselves, outside any module; ``.to(y.dtype)`` repeats a decision and makes
-    none."""
-    recording = case.recording
-    events = (s for n, s in enumerate(recording.events) if s.how != "load" or graph.written_before(recording, n) < 0)
-    named = [s for s in events if s.explicit and s.to == dtype and not s.module]
-    repeats = {s.place for s in named if s.reads}
-    return {graph.place_of(recording, s.place).stack[:1] for s in named if s.place not in repeats}
-
-
 def most_parameters(case: Collision) -> Verdict | None:
     """A model agrees with itself: the dtype of most of its other parameters is right, or else the dtype of most
     parameters of the run."""
@@ -489,56 +423,6 @@ def torch_integers(case: Collision) -> Verdict | None:
 # ---------------------------------------------------------------- counts, and how each dtype was chosen
 
 
-def sum_of_widened(case: Collision) -> Verdict | None:
-    """Outside any module: where values that were widened on purpose are added to a running total that has the dtype of
-    a narrow tensor, the total is wrong.
-
-    An optimizer's state is none: it follows the weights on purpose.
-    """
-    if case.refused.module or case.refused.phase == "optimizer" or len(case.present) != 2:
-        return None
-    sums = [w for w in case.sides if is_destination(case.refused.op, w.argument, w.index)]
-    values = [w for w in case.sides if w not in sums]
-    if len({w.dtype for w in sums}) != 1 or len({w.dtype for w in values}) != 1:
-        return None
-    events = case.recording.events
-    copied = all(w.event >= 0 and events[w.event].how == "factory" and events[w.event].reads for w in sums)
-    wide = values[0].dtype
-    if not copied or bytes_of(wide) <= bytes_of(sums[0].dtype) or any(_cast_from(case, w) is None for w in values):
-        return None
-    into = "the tensor they are added to only took its dtype from another tensor"
-    return Verdict(wide, f"the values that are added were cast to {wide} on purpose; {into}")
-
-
-def not_cast_back(case: Collision) -> Verdict | None:
-    """Where two tensors come from the same origin and only one of them was cast, the cast one is wrong: it was not cast
-    back."""
-    if len(case.present) != 2 or len(case.sides) != 2:
-        return None
-    for one, other in (case.sides, case.sides[::-1]):
-        if _family(case, _cast_from(case, one)) & _family(case, other.event):
-            return Verdict(other.dtype, f"it was cast from {other.dtype}, and the other operand still is {other.dtype}")
-    return None
-
-
-def _cast_from(case: Collision, witness: Witness) -> int | None:
-    """The event of what a side was cast from, by the program's own cast, out of the other side's dtype; None where it
-    was not."""
-    line = graph.lineage(case.recording, witness.event)
-    if line is None or line.root.how != "cast" or not line.root.explicit:
-        return None
-    root = line.root
-    casts = (o for o in case.recording.ops if is_cast(o) and o.place == root.place and o.outputs[:1] == (root.to,))
-    other = case.present - {witness.dtype}
-    return next((o.inputs[0].event for o in casts if o.inputs and o.inputs[0].dtype in other), None)
-
-
-def _family(case: Collision, event: int | None) -> set[int]:
-    """The origins of a value: everything that its dtype was taken from."""
-    line = graph.lineage(case.recording, event) if event is not None else None
-    return {case.recording.events.index(line.root)} if line is not None else set()
-
-
 def most_operands(case: Collision) -> Verdict | None:
     """The dtype of most operands is right. Here all parameters and buffers of one dtype count once, and tensors of
     no dimensions do not count.
@@ -572,14 +456,6 @@ def _on_purpose(case: Collision, witness: Witness) -> bool:
     return root.explicit or root.how not in _ACCIDENTS
 
 
-def each_operand_counted(case: Collision) -> Verdict | None:
-    """Where nothing was chosen, the dtype of more operands is right. Here each parameter and buffer counts."""
-    ranked = Counter(w.dtype for w in case.sides).most_common(2)
-    if len(ranked) < 2 or ranked[0][1] == ranked[1][1]:
-        return None
-    return Verdict(ranked[0][0], f"more operands are {ranked[0][0]} than any other dtype")
-
-
 def narrower(case: Collision) -> Verdict | None:
     """Last, of the dtypes with equally many operands, the narrowest is right: a stray wide tensor is the commonest
     mistake."""
@@ -600,23 +476,18 @@ PRINCIPLES: tuple[Principle, ...] = (
     left_cast,
     ran_before,
     library_argument,
-    trained_outside,
     trained_beside_frozen,
-    sum_of_widened,
     float64_from_numpy,
     default_left_behind,
     cast_of_a_part,
-    default_yields,
     most_parameters,
     float8_not_promoted,
     destination,
     weights_meet_float64,
     floating_over_integers,
     torch_integers,
-    not_cast_back,
     most_operands,
     chosen_on_purpose,
-    each_operand_counted,
     narrower,
 )
 """In the order in which they are tried."""

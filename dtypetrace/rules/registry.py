@@ -15,7 +15,6 @@ from . import (
     integers,
     lost_copies,
     measured,
-    narrow_losses,
     narrow_tables,
     no_gradient,
     plans,
@@ -25,7 +24,6 @@ from . import (
     round_trips,
     scaled_gradients,
     training,
-    wide_models,
 )
 from .making import tensor_of
 from .run_facts import Run
@@ -76,7 +74,6 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT504",), scaled_gradients.find),
     Rule(("DT309", "DT407", "DT408", "DT409", "DT505"), asked.find),
     Rule(("DT201",), promotions.find),
-    Rule(("DT201",), wide_models.find),
     Rule(("DT203",), downcasts.find),
     Rule(("DT202",), round_trips.find),
     Rule(("DT205",), recasts.find),
@@ -84,6 +81,5 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT204",), narrow_tables.find, EVERY_CALL),
     Rule(("DT304",), lost_copies.find),
     Rule(("DT203", "DT204", "DT301"), integers.find),
-    Rule(("DT308",), narrow_losses.find),
     Rule(("DT204", "DT301", "DT302", "DT307", "DT308"), measured.sampled, SAMPLED),
 )

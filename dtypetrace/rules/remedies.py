@@ -42,7 +42,6 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.leaves_part,
     at_use.wide_island,
     at_use.kept_wide,
-    at_use.handed_weights,
     at_use.frozen_half,
     at_birth.ready_table,
     alternatives.needless,

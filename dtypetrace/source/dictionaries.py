@@ -29,30 +29,6 @@ def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
     return _cast_values(spot, loaded, wanted)
 
 
-def at_functional_call(recording: Recording, place: Place, wanted: str) -> tuple[Place, Edit] | None:
-    """The call of ``functional_call`` nearest to a place, and the edit that casts the dictionary of weights passed to
-    it."""
-    for level in range(len(place.stack)):
-        outer = Place(place.stack[level:])
-        spot = spot_at(recording, outer)
-        if spot is None or not isinstance(spot.node, ast.Call):
-            continue
-        if expressions.last_part(spot.node.func) == "functional_call":
-            edit = _cast_weights(spot, spot.node, wanted)
-            return (outer, edit) if edit is not None else None
-    return None
-
-
-def _cast_weights(spot: Spot, call: ast.Call, wanted: str) -> Edit | None:
-    by_name = (k.value for k in call.keywords if k.arg == "parameter_and_buffer_dicts")
-    weights = next(by_name, call.args[1] if len(call.args) > 1 else None)
-    if isinstance(weights, ast.Tuple) and weights.elts:
-        weights = weights.elts[0]  # the others are buffers
-    if weights is None or isinstance(weights, (ast.Tuple, ast.List, ast.Starred)) or not cast_text(spot.file, wanted):
-        return None
-    return _cast_values(spot, weights, wanted)
-
-
 def _cast_values(spot: Spot, node: ast.expr, wanted: str) -> Edit:
     """Casts every floating tensor of a dictionary."""
     return replaced(spot, node, cast_values(spot.file, node, wanted, "value.is_floating_point()"))

@@ -71,13 +71,6 @@ def test_the_module_is_called(name, tmp_path):
     assert found.clean, found.program.findings
 
 
-def test_codes_are_multiplied_by_their_scale_again(tmp_path):
-    text = FLOAT8.format(weight="self.weight") + "nn.Sequential(nn.Linear(8, 8), Float8(8, 4))(torch.ones(3, 8))"
-    found = follow(tmp_path, text, rounds=1)
-    assert found.shown[0].edits[0].after == "(self.weight.float() * self.weight_scale)"
-    assert found.clean, found.program.findings
-
-
 CACHE = """
 keys = torch.randn(2, 5, 8)
 scale = keys.abs().amax(-1, keepdim=True) / 127
@@ -86,8 +79,12 @@ torch.randn(2, 3, 8) @ cache.transpose(1, 2)
 """
 
 
-def test_where_the_scale_does_not_fit_the_words_say_what_to_do(tmp_path):
-    fix = run(tmp_path, CACHE).findings[0].fix
+FLOAT8_HEAD = FLOAT8.format(weight="self.weight") + "nn.Sequential(nn.Linear(8, 8), Float8(8, 4))(torch.ones(3, 8))"
+
+
+@pytest.mark.parametrize("text", [FLOAT8_HEAD, CACHE])
+def test_codes_are_multiplied_by_their_scale_again(text, tmp_path):
+    fix = run(tmp_path, text).findings[0].fix
     assert "by its scale again" in fix.why and not fix.edits
 
 

@@ -141,17 +141,6 @@ def test_library_argument(a, b_):
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_trained_outside(half):
-    """Adapters beside a base in half: most parameters of the run are half, and the average must not narrow them."""
-    b = RecordingBuilder()
-    average, weight = b.made(half, "cast", explicit=True), b.made("float32", "parameter")
-    b.refused("lerp", average, weight.as_parameter("down.weight", trained=True), run={half: 99, "float32": 1})
-    both_ways(b, "trained outside", "float32", half)
-    b.refused("lerp", average, weight.as_parameter("down.weight"), run={half: 99, "float32": 1})
-    assert decided(b.recording)[:2] == ("most parameters", half)
-
-
-@pytest.mark.parametrize("half", HALVES)
 def test_inside_a_model_and_beside_wider_tensors_what_is_trained_says_nothing(half):
     b = RecordingBuilder()
     weight = b.made("float32", "parameter").as_parameter("head.weight", trained=True)
@@ -249,17 +238,6 @@ def test_float64_by_name_is_a_decision():
     both_ways(b, "most parameters", "float64", "float32")
 
 
-@pytest.mark.parametrize("half", HALVES)
-def test_default_yields(half):
-    b = RecordingBuilder()
-    forgotten = b.made("float32", "parameter").as_parameter("weight")
-    b.made(half, "cast", explicit=True)
-    x = b.made(half, explicit=True)
-    model = (Parameter("weight", "float32", 16, forgotten.event), *weights("float32", b.made("float32", "parameter")))
-    b.refused("linear", x, forgotten, model=model)
-    both_ways(b, "default yields", half, "float32")
-
-
 def test_one_cast_alone_is_no_decision_for_the_run():
     b = RecordingBuilder()
     model = weights("float32", b.made("float32", "parameter"))
@@ -354,13 +332,6 @@ def test_chosen_on_purpose(chosen, fallen):
     both_ways(b, "chosen on purpose", chosen, fallen)
 
 
-def test_each_operand_counted():
-    b = RecordingBuilder()
-    made = b.made("float32", "parameter")
-    b.refused("linear", b.made("float16"), made.as_parameter("weight"), made.as_parameter("bias"))
-    both_ways(b, "each operand counted", "float32", "float16")
-
-
 def test_torch_integers():
     b = RecordingBuilder()
     b.refused("index_put_", b.made("int64"), b.made("int32"))
@@ -453,32 +424,3 @@ def test_weights_of_a_run_in_float64_are_no_reason_against_float64():
     weight = b.made("float32", "parameter").as_parameter("weight")
     b.refused("linear", b.made("float64", explicit=True), weight, run={"float32": 16, "float64": 16})
     assert decided(b.recording)[0] != "weights meet float64"
-
-
-def summed(module: str, half: str = "bfloat16") -> RecordingBuilder:
-    b = RecordingBuilder()
-    out = b.made(half, "cast", explicit=True)
-    wide = b.made("float32", "cast", "float", of=out, explicit=True)
-    b.ran("float", out, out="float32", aten="_to_copy.default", at=b.events[wide.event].place)
-    total = b.made(half, "factory", "new_zeros", reads=(Read(half, 0, out.event, -1),))
-    b.refused("index_add_", total, wide, module=module, arguments=("self", "source"))
-    return b
-
-
-@pytest.mark.parametrize("half", HALVES)
-def test_sum_of_widened(half):
-    assert decided(summed("", half).recording) == ("sum of widened", "float32", half)
-
-
-def test_inside_a_module_what_was_widened_is_cast_back():
-    assert decided(summed("net").recording) == ("not cast back", "bfloat16", "float32")
-
-
-@pytest.mark.parametrize(("before", "after"), [("float32", "float16"), ("bfloat16", "float32")])
-def test_not_cast_back(before, after):
-    b = RecordingBuilder()
-    table = b.made(before, explicit=True)
-    rows = b.made(after, "cast", of=table, explicit=True)
-    b.ran("to", table, out=after, aten="_to_copy.default", at=b.events[rows.event].place)
-    b.refused("index_add", table, rows)
-    both_ways(b, "not cast back", before, after)

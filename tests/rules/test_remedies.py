@@ -752,36 +752,6 @@ def test_a_float32_average_is_cast_where_it_replaces_a_weight(tmp_path):
     )
 
 
-def test_an_average_passed_to_functional_call_is_cast_where_it_is_passed(tmp_path):
-    text = """
-    import torch
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-        def forward(self, x):
-            return self.layer(x)
-    net = Net().bfloat16()
-    kept = {n: p.detach().float() for n, p in net.named_parameters()}  <birth>
-    x = torch.ones(1, 4).bfloat16()
-    net(x).sum().backward()
-    for n, p in net.named_parameters():
-        kept[n].lerp_(p.float(), 0.1)
-    torch.func.functional_call(net, kept, (x,))  <passed>
-    """
-    _, f = found(tmp_path, text.replace("<passed>", "#!").replace("<birth>", ""))
-    assert "it is updated in float32 on purpose" in f.fix.why and f.fix.safe
-    assert [(e.before, e.after) for e in f.fix.edits] == [
-        (
-            "kept",
-            "{name: value.to(torch.bfloat16) if value.is_floating_point() else value for name, value in kept.items()}",
-        )
-    ]
-    several = text.replace("net, kept, (x,)", "net, (kept, {}), (x,)")
-    _, f = found(tmp_path, several.replace("<passed>", "#!").replace("<birth>", ""))
-    assert [e.before for e in f.fix.edits] == ["kept"]  # the others are buffers
-
-
 def test_a_library_s_call_that_gives_nothing_is_not_cast(tmp_path):
     text = """
     import transformers

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from .. import graph
-from ..records import FORWARD, NO_CHANGE, Finding, Fix, FlowStep, Input, Op, Place, Reach
+from ..records import FORWARD, NO_CHANGE, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import REAL, wider
 from ..tables.english import listed, quoted
@@ -40,10 +40,11 @@ def find(run: Run) -> list[Finding]:
 def _lines(run: Run, begin: int, end: int) -> tuple[object, ...]:
     """The user's lines of two casts: what one pair of lines casts there and back is one finding, like keys and values.
 
-    Empty where one of them is not the user's.
+    Empty where one of them is not the user's, or where a write into a wider tensor is the first: each tensor is made
+    elsewhere.
     """
     frames = [run.place(run.ops[number]).stack[:1] for number in (begin, end)]
-    if not all(frame and frame[0].user for frame in frames):
+    if writes(run.ops[begin]) or not all(frame and frame[0].user for frame in frames):
         return ()
     return tuple((frame[0].file, frame[0].line) for frame in frames)
 
@@ -54,7 +55,7 @@ def _brings_back(run: Run, op: Op, begin: int) -> bool:
     In backward, too, if the program casts by name: values that hooks on saved tensors keep come back there.
     """
     cast = is_cast(op) and (op.phase in FORWARD or op.op in NAMED_CASTS)
-    return cast and op.outputs[:1] == (run.ops[begin].inputs[0].dtype,)
+    return cast and op.outputs[:1] == (_value(run.ops[begin]).dtype,)
 
 
 def _value(op: Op) -> Input:
@@ -95,17 +96,24 @@ def _widening_copy(op: Op) -> bool:
 
 def _parked(run: Run) -> dict[int, int]:
     """The ops that hold a widened value unchanged -> the cast that widened it."""
-    away: dict[int, int] = {}
+    away = _shelves(run)
     for number, op in enumerate(run.ops):
+        if writes(op) and name_of(op) == "copy" and op.inputs[0].producer in away:
+            away[number] = away[op.inputs[0].producer]
+            continue
         real = [i for i in op.inputs if i.dtype in REAL]
         if not real or not op.outputs or op.phase not in FORWARD:
             continue
         if is_cast(op) and wider(op.outputs[0], real[0].dtype):
             if op.op in NAMED_CASTS:
                 away[number] = number
-        elif (is_move(op) or is_cast(op)) and all(i.producer in away and i.dtype == op.outputs[0] for i in real):
+        elif _moves_or_casts(op) and all(i.producer in away and i.dtype == op.outputs[0] for i in real):
             away[number] = away[real[0].producer]
     return away
+
+
+def _moves_or_casts(op: Op) -> bool:
+    return is_move(op) or is_cast(op)
 
 
 def _used(run: Run, away: dict[int, int]) -> set[int]:
@@ -116,7 +124,7 @@ def _used(run: Run, away: dict[int, int]) -> set[int]:
             begin = away.get(i.producer, -1)
             if begin < 0 or i.dtype != run.ops[begin].outputs[0]:
                 continue
-            back = is_cast(op) and op.outputs and op.outputs[0] == run.ops[begin].inputs[0].dtype
+            back = is_cast(op) and op.outputs and op.outputs[0] == _value(run.ops[begin]).dtype
             if not back:
                 used.add(begin)
     return used
@@ -126,19 +134,20 @@ def _detour(run: Run, values: list[_Trips]) -> Finding:
     pairs = [pair for trips in values for pair in trips]
     begin, end = (run.ops[n] for n in pairs[0])
     calls = sum(run.ops[n].count for n in {b for b, _ in pairs})
-    value, wide, place, here = begin.inputs[0], begin.outputs[0], run.place(end), run.place(begin)
+    value, wide, place = _value(begin), begin.outputs[0], run.place(end)
     low = value.dtype
-    away, culprit = run.operand(begin, 0, low), run.operand(end, 0, low)
+    away, culprit = run.operand(begin, begin.inputs.index(value), low), run.operand(end, 0, low)
+    here = culprit.origin.place if writes(begin) else run.place(begin)
     automatic = end.op not in NAMED_CASTS
     # the user cannot remove a cast inside a library, even if the user's line casts back
-    theirs = bool(here.stack) and not here.stack[0].user
+    theirs = not writes(begin) and bool(here.stack) and not here.stack[0].user
     serious = not automatic and not theirs and value.holder is None and (calls > 1 or run.computed(value))
     ops = [run.ops[n] for n in {n for pair in pairs for n in pair}]
     reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops if o.outputs[0] == wide))
     trips = f"{calls} round trip{'s' if calls != 1 else ''}, {quantity(reach.bytes, 'B')} held in {wide} on the way"
     notes = ["only copies and views lie between the two casts", trips]
     first = [run.ops[trips[0][0]] for trips in values]
-    if others := [run.operand(op, 0, low).shown for op in first[1:]]:
+    if others := [run.operand(op, op.inputs.index(_value(op)), low).shown for op in first[1:]]:
         notes.insert(1, f"the same lines cast {listed([quoted(other) for other in others])} to {wide} and back, too")
     if automatic:
         notes.append(f"autocast casts the value back for {quoted(end.op)}")
@@ -152,27 +161,33 @@ def _detour(run: Run, values: list[_Trips]) -> Finding:
         operands=(away, culprit),
         culprit=culprit,
         flow=(*graph.flow(run.recording, end.inputs[0].event, low)[-1:], ends),
-        fix=_leave_out(run, first, end, here),
+        fix=_leave_out(run, first, end, culprit, here),
         count=calls,
         notes=notes,
         reach=reach,
     )
 
 
-def _leave_out(run: Run, first: list[Op], end: Op, here: Place) -> Fix:
-    """Both casts removed, by removing the widening casts of a line."""
-    low, wide = end.outputs[0], first[0].outputs[0]
-    found = [editing.uncast(run.recording, run.place(op)) for op in first]
+def _leave_out(run: Run, first: list[Op], end: Op, culprit: Operand, here: Place) -> Fix:
+    """Both casts removed: the wide tensor is made narrow, or the widening casts of a line are removed."""
+    begin = first[0]
+    low, wide = end.outputs[0], begin.outputs[0]
+    if writes(begin):
+        found = [editing.at_birth(run.recording, culprit.origin.kind, here, low)]
+    else:
+        found = [editing.uncast(run.recording, run.place(op)) for op in first]
     edits = tuple(edit for edit in found if edit is not None)
     if len(edits) < len(found):
         edits = ()
-    theirs = bool(here.stack) and not here.stack[0].user
+    theirs = not writes(begin) and bool(here.stack) and not here.stack[0].user
     if len(edits) > 1:
         change, why = "leave these casts out", f"then the values stay {low}, and the later casts to {low} do nothing"
-    elif edits:
+    elif edits and not writes(begin):
         change, why = "leave this cast out", f"then the value stays {low}, and the later cast to {low} does nothing"
     else:
         change, why = f"leave the value in {low}", "neither cast is needed"
+        if writes(begin):
+            change, why = f"make this tensor {low}", "then nothing is cast when it is written, nor when it is read"
         if theirs:
             automatic = end.op not in NAMED_CASTS
             back = "autocast casts back" if automatic else f"back; it may have an option for {low}"

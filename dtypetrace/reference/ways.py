@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ..capture import warning_places
-from ..capture.compiled.entries import kernels_of
 from ..capture.compiled.inductor import copied_to
+from ..capture.compiled.kernels import Kernels
 from ..capture.compiled.ledger import Compiled
 from ..capture.compiled.torch_private import mapped
 from ..capture.repeats import repeatable
@@ -44,7 +44,7 @@ class Rounds:
     """Where the kernels of a graph round."""
 
     def __init__(self, compiled: Compiled) -> None:
-        kernels = kernels_of(compiled)
+        kernels = Kernels(compiled)
         unrounded = kernels.unrounded()
         self.early = {n.name: {n.inputs[p] for p in unrounded.get(n.name, ())} for n in compiled.nodes}
         """By node: its inputs whose numbers it gets before they are rounded."""

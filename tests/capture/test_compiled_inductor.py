@@ -56,11 +56,7 @@ def test_a_captured_graph(compiled):
     ]
     assert [n.dtype for n in captured.nodes[2:]] == ["bfloat16", "bfloat16", "float32", "float32"]
     assert {n.stack[0][2] for n in captured.nodes[2:]} == {"largest"}
-    kept = captured.kept
-    assert kept.whole and kept.grad and kept.autocast == ()
-    assert [type(t).__name__ for t in inductor.fakes(kept)] == ["FakeTensor"] * 2
-    with inductor.as_captured(kept) as module:
-        assert torch.equal(module(torch.ones(2, 2), torch.ones(2, 2))[0], torch.tensor(2.0))
+    assert captured.graph is None and not captured.autocast
 
 
 @pytest.mark.slow

@@ -3,16 +3,16 @@ decompositions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from .. import private
 from ..calls import dtype_name, tensors_in
-from . import inductor
-from .ledger import Refuses
+
+Refuses = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], bool]
+"""Whether the kernel of an operator refuses these arguments for their dtypes."""
 
 
 class Refused(NamedTuple):
@@ -22,17 +22,14 @@ class Refused(NamedTuple):
     dtypes: tuple[str, ...]
 
 
-def refused(region: inductor.Kept, refuses: Refuses) -> dict[str, Refused]:
+def refused(module: Any, inputs: list[Any], refuses: Refuses) -> dict[str, Refused]:
     """By the name of a captured node: the operator in it that eager refuses."""
     calls = _Calls()
-    with inductor.as_captured(region) as module, ExitStack() as modes:
-        inputs = inductor.fakes(region)
-        fake = next((i.fake_mode for i in inputs if isinstance(i, torch.Tensor) and hasattr(i, "fake_mode")), None)
-        if fake is None:
-            return {}
-        modes.enter_context(torch.random.fork_rng(devices=[]))
-        modes.enter_context(fake)
-        modes.enter_context(calls)
+    fakes = (getattr(i, "fake_mode", None) for i in inputs if isinstance(i, torch.Tensor))
+    fake = next(filter(None, fakes), None)
+    if fake is None:
+        return {}
+    with fake, calls:
         _Run(module, calls).run(*inputs)
     return {
         node: Refused(str(func), tuple(dtype_name(t.dtype) for t in tensors_in(args, dict(kwargs))))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from ...records.compiled import Graph, Node, Region, Step
 from ...tables.operators import NAMED_CASTS, tagged
 from .inductor import Called
-from .kernels import Kernels, RawNode
+from .kernels import Kernels
 from .ledger import Captured, Compiled
 
 PlaceOf = Callable[[tuple[tuple[str, int, str], ...]], int]
@@ -46,6 +46,7 @@ def _steps(captured: Captured, place_of: PlaceOf) -> tuple[tuple[Step, ...], dic
             continue
         numbers[node.name] = len(steps)
         op = node.op.strip("_") or node.op
+        refused = captured.refused.get(node.name)
         steps.append(
             Step(
                 op,
@@ -53,6 +54,7 @@ def _steps(captured: Captured, place_of: PlaceOf) -> tuple[tuple[Step, ...], dic
                 place_of(node.stack),
                 _module(node.module),
                 op in NAMED_CASTS,
+                *(refused if refused is not None else ()),
                 real=_real(node, captured),
                 computed=last.get(node.name, ""),
             )
@@ -101,19 +103,10 @@ class _Values:
         return self._known.setdefault(key, len(self._known))
 
 
-def kernels_of(compiled: Compiled) -> Kernels:
-    """Where the kernels of a graph round."""
-    raw = [
-        RawNode(n.name, n.op, n.dtype, n.inputs, n.barrier or "saved" in compiled.ends.get(n.name, ()))
-        for n in compiled.nodes
-    ]
-    return Kernels(raw, compiled.buffers)
-
-
 def _graph(
     compiled: Compiled, captured: Captured, values: _Values, numbers: Mapping[str, int], place_of: PlaceOf
 ) -> Graph:
-    kernels = kernels_of(compiled)
+    kernels = Kernels(compiled)
     unrounded = kernels.unrounded()
     index = {n.name: number for number, n in enumerate(compiled.nodes)}
     own: dict[str, int] = {}

@@ -28,9 +28,9 @@ _INDENT = 4
 
 def leaving(recorder: Session, frame: FrameType, captured: Captured) -> list[Left]:
     """What leaves a graph, with the events that decided the dtypes. ``frame``: torch's, in which its region ran."""
-    graph = captured.kept.graph
+    graph, captured.graph = captured.graph, None
     given = {name: tensor for name, ref in captured.given.items() if (tensor := ref()) is not None}
-    followed = Followed(recorder, frame, given, bool(captured.kept.autocast))
+    followed = Followed(recorder, frame, given, captured.autocast)
     for node in graph.nodes:
         followed.made(node)
     results = next(iter(reversed(graph.nodes))).all_input_nodes

@@ -22,7 +22,6 @@ import torch
 
 from ..calls import dtype_name
 from ..marks import Ref
-from .kernels import Buffer
 
 COMPILER = getattr(torch, "_TorchCompileInductorWrapper", None)
 """What ``torch.compile`` calls for a captured graph, by default."""
@@ -249,6 +248,27 @@ def custom_operators(graph: Any) -> set[Any]:
 # ---------------------------------------------------------------- kernels
 
 
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """What one loop, or one call of a library's kernel, writes."""
+
+    kernel: int
+    names: tuple[str, ...]
+    node: str
+    """The node whose numbers it holds; empty for a part of one, and for a write into a tensor of the program."""
+    nodes: frozenset[str]
+    """The nodes that it was made from."""
+    reads: tuple[tuple[str, bool], ...] = ()
+    """Buffers, and whether their numbers are taken before they are written."""
+    rounds: bool = False
+    """Whether its loop has casts that do round."""
+    removed: bool = False
+    """Whether it stays inside its kernel."""
+    loop: bool = True
+    """Whether it is a loop that the compiler wrote."""
+    dtype: str = ""
+
+
 Taken = Mapping[str, Mapping[str, bool]]
 """By loop and buffer: whether the loop takes the buffer's numbers before they are written."""
 
@@ -345,43 +365,12 @@ def emulates() -> bool:
     return bool(getattr(part("config"), "emulate_precision_casts", False))
 
 
-# ---------------------------------------------------------------- once more
+# ---------------------------------------------------------------- captured graphs, once more
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A captured graph, with what is needed to work out again what the compiler makes of it."""
-
-    compiler: Any
-    graph: Any
-    """A copy; the tensors in its notes are fake."""
-    owner: Mapping[str, Any]
-    """What its nodes refer to by name."""
-    notes: Mapping[str, Any]
-    """What Dynamo notes at the graph's module."""
-    grad: bool
-    autocast: tuple[tuple[str, torch.dtype], ...]
-    whole: bool
-    """Whether all that it refers to is known as fake tensors."""
-
-
-def kept(compiler: Any, module: Any) -> Kept:
-    """A captured graph to keep; no tensor of the program's is kept with it."""
-    nodes = [n for n in module.graph.nodes if n.op in ("get_attr", "call_module")]
-    found = {n.target: look_up_in(module, n.target) for n in nodes}
-    found.update((n.target, n.meta.get("example_value")) for n in nodes if isinstance(found[n.target], torch.Tensor))
-    fake = sys.modules["torch._subclasses.fake_tensor"].FakeTensor
-    own = {n for n, v in found.items() if v is None or isinstance(v, torch.Tensor) and not isinstance(v, fake)}
-    devices = [d for d in ("cpu", "cuda", "xpu", "mps") if torch.is_autocast_enabled(d)]
-    return Kept(
-        compiler,
-        _copy(module.graph),
-        {n: v for n, v in found.items() if n not in own},
-        {n: vars(module)[n] for n in ("meta", "_param_name_to_source") if n in vars(module)},
-        torch.is_grad_enabled(),
-        tuple((d, torch.get_autocast_dtype(d)) for d in devices),
-        not own,
-    )
+def autocasts() -> bool:
+    """Whether autocast is on for the graph that is captured now."""
+    return any(map(torch.is_autocast_enabled, ("cpu", "cuda", "xpu", "mps")))
 
 
 def given(module: Any) -> dict[str, Ref]:
@@ -397,13 +386,13 @@ def given(module: Any) -> dict[str, Ref]:
     return found
 
 
-def _copy(graph: Any) -> Any:
-    """A copy of a captured graph, with where Dynamo found its inputs."""
-    copied = copy.deepcopy(graph)
-    for old, new in zip(graph.nodes, copied.nodes):
+def copied(graph: Any) -> Any:
+    """A copy of a captured graph, with where Dynamo found its inputs; the compiler changes the graph itself."""
+    made = copy.deepcopy(graph)
+    for old, new in zip(graph.nodes, made.nodes):
         if "_dynamo_source" in vars(old):
             new._dynamo_source = old._dynamo_source
-    return copied
+    return made
 
 
 def look_up_in(module: Any, name: str) -> Any:
@@ -420,36 +409,23 @@ def text_of(compiled: Any) -> str:
 
 
 @contextmanager
-def as_captured(region: Kept) -> Iterator[Any]:
-    """The graph's module under the settings under which it was captured."""
-    holder = torch.nn.Module()
-    for name, value in region.owner.items():
-        _put(holder, name, value)
-    with ExitStack() as settings:
-        settings.enter_context(torch.set_grad_enabled(region.grad))
-        for device, dtype in region.autocast:
-            settings.enter_context(torch.autocast(device, dtype))
-        module = torch.fx.GraphModule(holder, _copy(region.graph))
-        vars(module).update(region.notes)
-        yield module
+def once_more(model: Any, graph: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """A captured graph as a module of its own, and the fake tensors and numbers that it is given. graph: a copy from
+    before the compiler changed ``model``. What is done with them adds no guards to the program's code."""
+    module = torch.fx.GraphModule(model, graph)
+    vars(module).update({n: vars(model)[n] for n in ("meta", "_param_name_to_source") if n in vars(model)})
+    inputs = [n.meta.get("example_value") for n in graph.nodes if n.op == "placeholder"]
+    modes = (getattr(i, "fake_mode", None) for i in inputs if isinstance(i, torch.Tensor))
+    shapes = next((m.shape_env for m in modes if m is not None and m.shape_env is not None), None)
+    with ExitStack() as stack:
+        if shapes is not None:
+            stack.enter_context(shapes.suppress_guards())
+        stack.enter_context(sys.modules["torch._guards"].tracing(None))
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        yield module, inputs
 
 
-def _put(holder: Any, name: str, value: Any) -> None:
-    first, _, rest = name.partition(".")
-    if not rest:
-        setattr(holder, name, value)
-        return
-    if not hasattr(holder, first):
-        setattr(holder, first, torch.nn.Module())
-    _put(getattr(holder, first), rest, value)
-
-
-def fakes(region: Kept) -> list[Any]:
-    """The fake tensors, and the numbers, that a captured graph is given."""
-    return [n.meta.get("example_value") for n in region.graph.nodes if n.op == "placeholder"]
-
-
-def compile_again(region: Kept) -> None:
+def compile_again(compile: Callable[[], Any]) -> None:
     """Lets the compiler work on a captured graph again, up to the code of its kernels: no kernel is compiled, nothing
     is read from or written to torch's caches, nothing runs."""
     lowering = part("graph", "GraphLowering")
@@ -466,12 +442,10 @@ def compile_again(region: Kept) -> None:
     settings = {"enable_autograd_cache": False, "force_non_lazy_backward_lowering": True}
     try:
         with (
-            as_captured(region) as module,
             part("config").patch(fx_graph_cache=False, fx_graph_remote_cache=False),
             functions.patch({k: v for k, v in settings.items() if hasattr(functions, k)}),
-            torch.random.fork_rng(devices=[]),
         ):
-            region.compiler(module, fakes(region))
+            compile()
     finally:
         lowering.compile_to_module = original
         counters.clear()

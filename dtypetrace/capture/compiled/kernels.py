@@ -7,54 +7,24 @@ one has written it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from ...tables.dtypes import HALF
 from ...tables.operators import tagged
+from .inductor import Buffer, Called
+from .ledger import Compiled
 
 WIDTH = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64}
 
 
-@dataclass(frozen=True, slots=True)
-class RawNode:
-    """A node of a compiled graph, by name."""
-
-    name: str
-    op: str
-    dtype: str
-    inputs: tuple[str, ...] = ()
-    emulated: bool = False
-    """Whether torch's emulation of eager's casts asks for roundings here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer:
-    """What one loop, or one call of a library's kernel, writes."""
-
-    kernel: int
-    names: tuple[str, ...]
-    node: str
-    """The node whose numbers it holds; empty for a part of one, and for a write into a tensor of the program."""
-    nodes: frozenset[str]
-    """The nodes that it was made from."""
-    reads: tuple[tuple[str, bool], ...] = ()
-    """Buffers, and whether their numbers are taken before they are written."""
-    rounds: bool = False
-    """Whether its loop has casts that do round."""
-    removed: bool = False
-    """Whether it stays inside its kernel."""
-    loop: bool = True
-    """Whether it is a loop that the compiler wrote."""
-    dtype: str = ""
-
-
 class Kernels:
-    """The graph's nodes in order, and the buffers that its kernels write."""
+    """A compiled graph's nodes in order, and the buffers that its kernels write."""
 
-    def __init__(self, nodes: Sequence[RawNode], buffers: Sequence[Buffer]) -> None:
-        self.nodes: Mapping[str, RawNode] = {n.name: n for n in nodes}
-        self.buffers = buffers
+    def __init__(self, compiled: Compiled) -> None:
+        self.nodes = {n.name: n for n in compiled.nodes}
+        self.buffers = buffers = compiled.buffers
+        self._emulated = {n.name for n in compiled.nodes if n.barrier or "saved" in compiled.ends.get(n.name, ())}
+        """The nodes where torch's emulation of eager's casts asks for roundings."""
         self._holders = self._find_holders()
         self._inside = [self._computed(b) for b in buffers]
         self._homes: dict[str, list[int]] = {}
@@ -118,11 +88,10 @@ class Kernels:
 
     def _passes_unrounded(self, name: str, user: str) -> bool:
         """Whether a loop that computes ``user`` takes the numbers of a 16-bit node as they are in float32."""
-        node, taker = self.nodes[name], self.nodes[user]
         for number in self._homes.get(user, ()):
             buffer = self.buffers[number]
             early = name in self._inside[number] or bool(self._reads(buffer, name))
-            emulated = buffer.rounds and (node.emulated or taker.emulated)
+            emulated = buffer.rounds and not self._emulated.isdisjoint((name, user))
             if early and buffer.loop and not emulated:
                 return True
         return False
@@ -149,7 +118,7 @@ class Kernels:
             return False
         return bool(found.get(name)) if exact else node.dtype in HALF
 
-    def _widens(self, node: RawNode) -> bool:
+    def _widens(self, node: Called) -> bool:
         given = self.nodes.get(self.source(node.inputs[0])) if node.inputs else None
         return (
             tagged(node.op, "cast")

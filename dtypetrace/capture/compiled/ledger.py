@@ -1,8 +1,7 @@
 """Collects, while the program compiles, what its compiled code does with dtypes.
 
 Everything is read where torch compiles a graph; when the graph runs, nothing of this does. Torch's caches are used as
-without us: where they have the code already, no graph is seen but the captured one, and the rest is worked out again
-when the trace ends (``again``).
+without us: where they have the code already, no graph is seen but the captured one, and the rest is worked out again.
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from ...records.compiled import Measured
-from ...tables.dtypes import HALF
+from ...tables.dtypes import HALF, REAL
 from ...terminal import unwarned
 from ..marks import Ref
-from . import inductor, torch_private
-from .inductor import Called
-from .kernels import Buffer
+from . import eager, inductor, torch_private
+from .inductor import Buffer, Called
 
 MOST = 400
 """Regions of which the ledger is kept."""
@@ -55,8 +53,12 @@ class Captured:
     """One graph that Dynamo captured, and what was compiled for it."""
 
     nodes: list[Called]
-    kept: inductor.Kept
-    """The captured graph, to work the rest out again."""
+    graph: Any = None
+    """The captured graph, until births have been followed through it; the tensors in its notes are fake."""
+    autocast: bool = False
+    """Whether it was captured with autocast on."""
+    refused: Mapping[str, eager.Refused] = field(default_factory=dict)
+    """By node: the operator in it that eager refuses."""
     given: Mapping[str, Ref] = field(default_factory=dict)
     """The program's tensors that came into it, by the names of their nodes."""
     real: dict[str, inductor.RealCall] = field(default_factory=dict)
@@ -76,11 +78,7 @@ class Captured:
     @property
     def narrow(self) -> bool:
         """Whether it computes in 16 bits anywhere."""
-        return bool(self.kept.autocast) or any(n.dtype in HALF or "autocast" in n.op for n in self.nodes)
-
-
-Refuses = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], bool]
-"""Whether the kernel of an operator refuses these arguments for their dtypes."""
+        return self.autocast or any(n.dtype in HALF or "autocast" in n.op for n in self.nodes)
 
 
 class Repeats(Protocol):
@@ -95,10 +93,12 @@ class Ledger:
 
     def __init__(self) -> None:
         self.captured: list[Captured] = []
-        self.refuses: Refuses | None = None
+        self.refuses: eager.Refuses | None = None
         self.repeats: Repeats | None = None
         self.lost: dict[str, None] = {}
         """What is not in it, and why."""
+        self.seconds = 60.0
+        """With no further graph from torch's cache is begun when these are used up."""
         self._fresh: list[tuple[int, Captured]] = []
         self.left: dict[int, list[Left]] = {}
         """What leaves the graphs that were captured in a call, by the number of its op."""
@@ -139,8 +139,6 @@ class _Here(threading.local):
 
     def __init__(self) -> None:
         self.region: Captured | None = None
-        self.again: Ledger | None = None
-        """The only ledger that gets it, where a graph is compiled again."""
 
 
 _here = _Here()
@@ -208,36 +206,78 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
     """What ``torch.compile`` calls for each graph that Dynamo captures."""
 
     def __call__(self: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        region = None
-        ledgers = [*_open] if _here.again is None else [_here.again]
+        region, ledgers = None, [*_open]
         with kept_going("a captured graph"):
             lacks = _prepare()
             if lacks:
                 for ledger in ledgers:
                     ledger.lost[f"what compiled code does with dtypes: this torch has no {lacks}"] = None
             elif all(len(ledger.captured) < MOST for ledger in ledgers):
-                given = inductor.given(model) if _here.again is None else {}  # later, they may be gone
-                region = Captured(inductor.calls(model.graph), inductor.kept(self, model), given)
-        outer, _here.region = _here.region, region
-        try:
+                nodes, graph = inductor.calls(model.graph), inductor.copied(model.graph)
+                region = Captured(nodes, graph, inductor.autocasts(), given=inductor.given(model))
+        if region is None:
             return original(self, model, inputs, *args, **kwargs)
+        try:
+            with _compiling(region):
+                made = original(self, model, inputs, *args, **kwargs)
+            with kept_going("what was captured"), unwarned():
+                _look_again(region, ledgers, model, lambda *again: original(self, *again))
+            return made
         finally:
-            _here.region = outer
-            if region is not None:
-                with kept_going("custom operators"):
-                    _note_real(model, region)
-                if _repeating() and _here.again is None and _from_cache(region) and region.narrow:
-                    _worked_out(region)
-                for ledger in ledgers:
-                    ledger.add(region)
+            for ledger in ledgers:
+                ledger.add(region)
 
     return __call__
+
+
+@contextmanager
+def _compiling(region: Captured) -> Iterator[None]:
+    outer, _here.region = _here.region, region
+    try:
+        yield
+    finally:
+        _here.region = outer
+
+
+def _look_again(region: Captured, ledgers: Sequence[Ledger], model: Any, compile: Callable[..., Any]) -> None:
+    """What eager refuses of a graph that was compiled, and what the compiler makes of it where torch had that in its
+    cache."""
+    _note_real(model, region)
+    refuses = next((ledger.refuses for ledger in ledgers if ledger.refuses is not None), None)
+    mixed = refuses is not None and len({n.dtype for n in region.nodes} & REAL) > 1
+    cached = bool(region.texts) and "forward" not in region.compiled and region.narrow
+    if not mixed and not cached:
+        return
+    with inductor.once_more(model, inductor.copied(region.graph)) as (module, inputs):
+        if refuses is not None and mixed:
+            region.refused = eager.refused(module, inputs, refuses)
+        began = time.monotonic()
+        left = min(ledger.seconds for ledger in ledgers)
+        if cached and not (left > 0 and _worked_out(region, lambda: compile(module, inputs))):
+            for ledger in ledgers:
+                ledger.lost["compiled code: of some graphs, torch's cache had what is not known here"] = None
+        for ledger in ledgers:
+            ledger.seconds -= time.monotonic() - began
+
+
+def _worked_out(region: Captured, compile: Callable[[], Any]) -> bool:
+    """Fills in what the compiler makes of a captured graph; whether it is what the cache had."""
+    made = Captured(region.nodes)
+    try:
+        with _compiling(made):
+            inductor.compile_again(compile)
+    except Exception:
+        return False
+    if not {*region.texts} <= {*made.texts}:
+        return False
+    region.compiled, region.before = made.compiled, made.before
+    return True
 
 
 def _note_real(model: Any, region: Captured) -> None:
     """From now on, notes what the custom operators of a captured graph give."""
     known = {call.op: call for call in _real}
-    for op in inductor.custom_operators(model.graph) if _here.again is None else ():
+    for op in inductor.custom_operators(model.graph):
         if op not in known:
             known[op] = inductor.RealCall(op)
             _real.append(known[op])
@@ -297,7 +337,7 @@ def _loaded(original: Callable[..., Any]) -> Callable[..., Any]:
             region = _region_of(settings.get("graph_id")) or _here.region
             if region is not None and _here.region is not None:
                 region.texts.append(inductor.text_of(self))
-            if region is not None and _repeating() and _here.again is None:
+            if region is not None and _repeating():
                 phase = "backward" if settings.get("is_backward") else "forward"
                 _compiled[id(self)] = Ref(self), region, phase
         return original(self, *args, **kwargs)
@@ -345,45 +385,3 @@ def read(lowering: Any, taken: inductor.Taken) -> Compiled:
         inductor.buffers(lowering, taken),
         inductor.emulates(),
     )
-
-
-# ---------------------------------------------------------------- what came from torch's cache
-
-
-def complete(ledger: Ledger, seconds: float) -> None:
-    """Works out what the compiler made of those graphs in 16 bits whose code torch had in its cache. seconds: with no
-    further graph is begun after that time."""
-    waiting = [r for r in ledger.captured if _from_cache(r) and r.narrow]
-    until = time.monotonic() + seconds
-    left = 0
-    for region in waiting:
-        if region.kept.whole and time.monotonic() < until:
-            left += not _worked_out(region)
-        else:
-            left += 1
-    if left:
-        ledger.lost[f"compiled code: {left} of {len(ledger.captured)} graphs came from torch's cache"] = None
-
-
-def _from_cache(region: Captured) -> bool:
-    return bool(region.texts) and "forward" not in region.compiled
-
-
-def _worked_out(region: Captured) -> bool:
-    """Fills in what the compiler makes of a captured graph; whether it is what the cache had."""
-    again, _here.again = Ledger(), None
-    _here.again = again
-    try:
-        again.start()
-        with unwarned():
-            inductor.compile_again(region.kept)
-        made = again.captured[0]
-    except Exception:
-        return False
-    finally:
-        _here.again = None
-        again.stop()
-    if not {*region.texts} <= {*made.texts}:
-        return False
-    region.compiled, region.before = made.compiled, made.before
-    return True

@@ -1,11 +1,11 @@
-"""What `dtypetrace run` costs over a whole training: 2,000 steps, watched while something is new, over the same steps unwatched.
+"""What `dtypetrace run` costs over a whole training: 2,000 steps with a validation each 200, over the same steps unwatched.
 
-    python benchmarks/whole_run.py
+    python benchmarks/whole_run.py [MODEL]
 
-Exits with 1 if a bar is missed. One model is trained in one thread. As in always_on.py, the first steps, a step that the schedule
-wakes, and plain steps are timed in several traces, and their minima are added up for the steps that would be watched; which those
-are, the scheduler itself says. What is left on while it sleeps is too little to be seen in a step, so it is timed by itself: calls
-of a module with the model's parts and an empty forward, and the hook at an optimizer's end. Memory is counted in 2,000 real steps.
+Exits with 1 if a bar is missed. One model is trained in one thread, from the first step to the last, alone and under a trace, in
+turns; of each step the fastest turn counts. The start and the report are left out. What is left on while it sleeps is too little to
+be seen in a step, so it is timed by itself, too: calls of a module with the model's parts and an empty forward, and the hook at an
+optimizer's end. Memory is counted in 2,000 steps.
 """
 
 from __future__ import annotations
@@ -14,31 +14,21 @@ import gc
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))
-from always_on import group, hook_seconds, ratio
+from always_on import hook_seconds, ratio
 from overhead import Row, cpu_work, table
 
 import dtypetrace
-from dtypetrace.capture.novelty import Novelty
 
 STEPS, VALIDATION = 2000, 200
-TRACES, WAKES = 3, 3
-"""Traces that are timed, and later watched steps in each."""
-
-
-def watched_steps() -> tuple[int, int]:
-    """How many of the first steps are watched, and how many of the others, where nothing is new."""
-    novelty, awake, on = Novelty(), True, []
-    for number in range(1, STEPS + 1):
-        on.append(awake)
-        awake = novelty.wanted(number + 1, awake)
-    first = on.index(False)
-    return first, sum(on[first:])
+TURNS, BATCHES = 2, 10
+"""How often all steps are run alone and under a trace; batches of a validation."""
 
 
 class Probe(nn.Module):
@@ -63,48 +53,45 @@ def calls_seconds(probe: nn.Module) -> float:
     return best
 
 
-def measure(model: nn.Module, step: Callable[[], None]) -> dict[str, float]:
-    """Seconds of a plain step, what the first steps together and a later watched one add, what is on while it sleeps."""
-    first, _ = watched_steps()
+def race(model: nn.Module, step: Callable[[], None]) -> tuple[list[float], list[float], dtypetrace.Trace]:
+    """Seconds of each step alone, and under a trace; and the last trace. A step has the validation that follows it."""
     step()
-    best: dict[str, float] = {}
-
-    def note(kind: str, seconds: float) -> None:
-        best[kind] = min(best.get(kind, float("inf")), seconds)
-
-    probe = Probe(model)
-    for _ in range(TRACES):
-        for _ in range(6):
-            note("plain", group(step, 2))
-        note("empty", calls_seconds(probe))
-        with dtypetrace.trace(precision="values") as trace:
-            probe(torch.ones(2, 2))
-            note("first", group(step, first))
-            while trace.is_attached:
-                step()
-            windows, novelty = trace.windows, trace.windows.novelty
-            novelty._due = lambda number: False
-            step()
-            type(novelty).heard, heard = property(lambda self: 10**9), type(novelty).heard
-            note("listening", calls_seconds(probe))
-            type(novelty).heard = heard
-            assert not trace.is_attached
-            note("hook", hook_seconds(trace, windows._pace()))
-            for _ in range(WAKES):
-                novelty._due = lambda number: True
-                step()  # at its end the next one is found due
-                novelty._due = lambda number: False
-                before = windows.watched
-                seconds = group(step, 2)
-                if windows.watched == before + 1:  # it showed nothing new
-                    note("later", seconds)
-                while trace.is_attached:
+    best = [[float("inf")] * STEPS, [float("inf")] * STEPS]
+    for _ in range(TURNS):
+        for traced, seconds in enumerate(best):
+            gc.collect()
+            with dtypetrace.trace(precision="values") if traced else nullcontext() as trace:
+                for number in range(STEPS):
+                    begin = time.thread_time()
                     step()
-        assert not trace._watch.recorder.broken, trace.recording.not_seen
-    best["first"] = (best["first"] - best["plain"]) * first
-    best["later"] = (best["later"] - best["plain"]) * 2
-    best["asleep"] = best["listening"] - best["empty"] + max(best["hook"], 0.0)
-    return best
+                    if (number + 1) % VALIDATION == 0:
+                        model.eval()
+                        with torch.no_grad():
+                            for _ in range(BATCHES):
+                                step.forward()
+                        model.train()
+                    seconds[number] = min(seconds[number], time.thread_time() - begin)
+    assert not trace._watch.recorder.broken, trace.recording.not_seen
+    return *best, trace
+
+
+def asleep(model: nn.Module, step: Callable[[], None]) -> float:
+    """Seconds that a step which is not watched takes longer."""
+    probe = Probe(model)
+    alone = calls_seconds(probe)
+    with dtypetrace.trace(precision="values") as trace:
+        probe(torch.ones(2, 2))
+        step()
+        while trace.is_attached:
+            step()
+        windows, novelty = trace.windows, trace.windows.novelty
+        novelty._due = lambda number: False
+        step()
+        type(novelty).heard, heard = property(lambda self: 10**9), type(novelty).heard
+        listening = calls_seconds(probe)
+        type(novelty).heard = heard
+        assert not trace.is_attached
+        return listening - alone + max(hook_seconds(trace, windows._pace()), 0.0)
 
 
 def memory() -> tuple[int, int]:
@@ -130,59 +117,57 @@ def memory() -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-def rows(model: nn.Module, step: Callable[[], None], bars: bool) -> list[Row]:
+def rows(model: nn.Module, step: Callable[[], None]) -> list[Row]:
     """The rows of one work."""
-    first, later = watched_steps()
-    best = measure(model, step)
-    asleep = 1 + best["asleep"] / best["plain"]
-    watched = (best["first"] + later * best["later"]) / best["plain"]
-    validated = watched + best["later"] / best["plain"]  # the first one wakes it
-    name = f"{STEPS:,} steps under run, over unwatched"
+    plain, traced, trace = race(model, step)
+    added = sum(traced) - sum(plain)
+    usual = sorted(plain)[STEPS // 2]
     return [
-        Row(name, asleep + watched / STEPS, ratio, 1.03 if bars else None, 1.01 if bars else None),
-        Row(
-            f"  with a validation each {VALIDATION}",
-            asleep + validated / STEPS,
-            ratio,
-            1.03 if bars else None,
-            1.01 if bars else None,
-        ),
-        Row("  a step asleep, over unwatched", asleep, ratio, 1.003 if bars else None, 1.003 if bars else None),
-        Row(f"  the first {first} together add, in steps", best["first"] / best["plain"], ratio),
-        Row(f"  each of {later} later ones adds, in steps", best["later"] / best["plain"], ratio),
+        Row(f"{STEPS:,} steps under run, over unwatched", sum(traced) / sum(plain), ratio, 1.03, 1.01),
+        Row("  a step asleep, over unwatched", 1 + asleep(model, step) / usual, ratio, 1.003, 1.003),
+        Row(f"  {trace.windows.watched} watched steps and the rest add, in steps", added / usual, lambda v: f"{v:.1f}"),
+        Row("  milliseconds of a step", usual * 1e3, lambda v: f"{v:.1f}"),
     ]
 
 
-def encoder() -> tuple[nn.Module, Callable[[], None]]:
-    """Two encoder layers of width 256 on 256 tokens, and AdamW."""
+class Step:
+    """A training step of a model with AdamW. forward: computes the loss."""
+
+    def __init__(self, model: nn.Module, forward: Callable[[], torch.Tensor]) -> None:
+        self.forward, self.optimizer = forward, torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def __call__(self) -> None:
+        self.forward().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def llama() -> tuple[nn.Module, Step]:
+    """A Llama of two layers of width 256 on 256 tokens: an op takes 60 us."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.1, batch_first=True, norm_first=True)
-    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    inputs, targets = torch.randn(4, 64, 256), torch.randn(4, 64, 256)
-
-    def step() -> None:
-        loss = nn.functional.mse_loss(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return model, step
+    sizes = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=512, num_key_value_heads=4, **sizes)).train()
+    tokens = torch.randint(512, (4, 64))
+    return model, Step(model, lambda: model(input_ids=tokens, labels=tokens).loss)
 
 
-def small_unet() -> tuple[nn.Module, Callable[[], None]]:
-    work = cpu_work()
-    return work.model, work.step
+def small_unet() -> tuple[nn.Module, Step]:
+    """An op takes 6 us."""
+    unet = cpu_work().model
+    noisy, when, text = torch.randn(1, 4, 8, 8), torch.tensor([7]), torch.randn(1, 4, 32)
+    return unet, Step(unet, lambda: unet(noisy, when, text).sample.square().mean())
+
+
+MODELS = {"llama": llama, "unet": small_unet}
 
 
 def main() -> int:
     torch.set_num_threads(1)
     missed = False
-    for name, make, bars in (
-        ("two encoder layers of width 256: an op takes 60 us", encoder, True),
-        ("small UNet: an op takes 6 us", small_unet, True),
-    ):
-        found = rows(*make(), bars)
+    for name in sys.argv[1:] or MODELS:
+        found = rows(*MODELS[name]())
         missed |= any(r.verdict == "MISSED" for r in found)
         print(table(f"{name}, on the CPU", found), flush=True)
     early, late = memory()

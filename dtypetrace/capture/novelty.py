@@ -38,8 +38,8 @@ _HEARD, _FEW = 64, 16
 each step: listening costs some microseconds."""
 _MOST_PLACES, _MOST_AT_ONE = 512, 8
 """Lines that are distinguished, and signatures of one line: a value that differs in each call is not new for ever."""
-_DEEPEST = 48
-"""Frames that are compared."""
+_DEEPEST, _MOST_LINES = 48, 4096
+"""Frames that are compared; lines that are kept."""
 _MOST_LEAVES = 64
 """Arguments of one call that are compared."""
 _AT_ONCE = 8
@@ -49,8 +49,9 @@ _MOST_SAID = 12
 _PLAIN = (type(None), bool, torch.dtype)
 
 _FOLDERS = private.TORCH_FOLDER, str(Path(__file__).parents[1]) + os.sep
-_machinery: dict[str, bool] = {}
-"""By file: whether it is torch's or ours."""
+_lines: dict[tuple[int, int], int] = {}
+"""By code and instruction: the line, 0 where it is torch's or ours. Python moves an instruction that it specialises for
+what it is usually given: not the instruction is new, but the line."""
 Look = Callable[[], tuple[int, ...]]
 """Counts what was recorded so far."""
 
@@ -282,12 +283,14 @@ def _stack(frame: FrameType | None) -> int:
     """A number for the program's lines that lead to a frame: those of torch and ours differ in watched steps."""
     lines: list[int] = []
     while frame is not None and len(lines) < 2 * _DEEPEST:
-        code = frame.f_code
-        machinery = _machinery.get(code.co_filename)
-        if machinery is None:
-            machinery = _machinery[code.co_filename] = code.co_filename.startswith(_FOLDERS)
-        if not machinery:
-            lines += id(code), frame.f_lasti
+        key = id(frame.f_code), frame.f_lasti
+        line = _lines.get(key)
+        if line is None:
+            if len(_lines) >= _MOST_LINES:
+                _lines.clear()
+            line = _lines[key] = 0 if frame.f_code.co_filename.startswith(_FOLDERS) else frame.f_lineno
+        if line:
+            lines += key[0], line
         frame = frame.f_back
     return hash(tuple(lines))
 

@@ -14,7 +14,7 @@ from conftest import installed
 from torch import nn
 
 import dtypetrace
-from dtypetrace.capture.novelty import Novelty
+from dtypetrace.capture.novelty import Novelty, _stack
 
 FIRST = list(range(1, 13))
 """Steps that are watched first."""
@@ -76,7 +76,9 @@ def test_a_short_script_is_watched_as_a_whole():
     assert "watched" not in t.recording.meta and t.windows.watched == 12
 
 
-@pytest.mark.parametrize("given, watched", [(None, [1, 2, 3, 4, 5, 257, 513, 1025]), (9, [*range(1, 10), 1025, 2049])])
+@pytest.mark.parametrize(
+    "given, watched", [(None, [1, 2, 3, 4, 5, 257, 513, 1025, 2049]), (9, [*range(1, 10), 1025, 2049])]
+)
 def test_a_model_of_many_ops_is_watched_in_one_of_200_steps(given, watched):
     novelty, awake, on = Novelty(given), True, []
     novelty.calls = lambda: 4000 * len(on)
@@ -325,6 +327,11 @@ def test_an_interrupt_while_it_wakes_or_falls_asleep_leaves_nothing():
         assert net._forward_hooks is own and not installed(), line
         assert "dtypetrace" not in str(vars(nn.Module)["_apply"].__module__)
     assert interrupted > 30
+
+
+def test_a_call_is_known_by_its_lines_not_by_instructions_which_python_moves():
+    first, second = _stack(sys._getframe()), _stack(sys._getframe())
+    assert first == second != _stack(sys._getframe())
 
 
 @pytest.mark.parametrize("kind", ["module", "function", "part"])

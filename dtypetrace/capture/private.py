@@ -25,40 +25,20 @@ try:
         DisableTorchFunction,
         DisableTorchFunctionSubclass,
     )
-    from torch._C import (
-        _DisableTorchDispatch as DisableTorchDispatch,
-    )
-    from torch._C import (
-        _get_dispatch_stack_at as dispatch_mode_at,
-    )
-    from torch._C import (
-        _get_function_stack_at as function_mode_at,
-    )
-    from torch._C import (
-        _len_torch_dispatch_stack as dispatch_mode_count,
-    )
-    from torch._C import (
-        _len_torch_function_stack as function_mode_count,
-    )
-    from torch._C import (
-        _pop_torch_function_stack as pop_function_mode,
-    )
-    from torch._C import (
-        _push_on_torch_function_stack as push_function_mode,
-    )
+    from torch._C import _DisableTorchDispatch as DisableTorchDispatch
+    from torch._C import _get_dispatch_stack_at as dispatch_mode_at
+    from torch._C import _get_function_stack_at as function_mode_at
+    from torch._C import _len_torch_dispatch_stack as dispatch_mode_count
+    from torch._C import _len_torch_function_stack as function_mode_count
+    from torch._C import _pop_torch_function_stack as pop_function_mode
+    from torch._C import _push_on_torch_function_stack as push_function_mode
     from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._python_dispatch import (
-        _get_current_dispatch_mode as current_dispatch_mode,
-    )
-    from torch.utils._python_dispatch import (
-        _pop_mode as pop_dispatch_mode,
-    )
-    from torch.utils._python_dispatch import (
-        _push_mode as push_dispatch_mode_above,
-    )
+    from torch.utils._python_dispatch import _get_current_dispatch_mode as current_dispatch_mode
+    from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
+    from torch.utils._python_dispatch import _push_mode as push_dispatch_mode_above
 except ImportError as error:
     raise ImportError(
         f"dtypetrace does not know torch {torch.__version__}: {error}. "
@@ -145,54 +125,20 @@ _make_seeds = offered("torch.autograd", "_make_grads", "the line that makes the 
 _run_engine = offered("torch.autograd.graph", "_engine_run_backward", "refusals in a nested backward pass", None)
 
 __all__ = [
-    "ACCUMULATE_SEQUENCE",
-    "ANY_GLOBAL_HOOK",
-    "BACKWARD",
-    "BelowAutograd",
-    "BelowInplaceOrView",
-    "DEFAULTS",
-    "DisableAutocast",
     "DisableTorchDispatch",
     "DisableTorchFunction",
     "DisableTorchFunctionSubclass",
-    "ENGINE_CODE",
-    "GROUPING",
-    "HIGHER_ORDER",
-    "InferenceMode",
-    "LOGS_USE",
-    "MODULE_CALL",
-    "NUMERICS",
-    "OpOverload",
-    "REFERENCE",
-    "SCRIPTED",
-    "SEEDS_CODE",
-    "SUMS",
-    "SWAP",
-    "StorageWeakRef",
-    "TORCH_FOLDER",
     "TorchDispatchMode",
     "TorchFunctionMode",
-    "answers_torch_functions",
-    "any_autocast_enabled",
-    "body_with_modes_on",
-    "bucket_facts",
-    "current_autograd_node",
     "current_dispatch_mode",
-    "current_graph_task_id",
     "dispatch_mode_at",
     "dispatch_mode_count",
-    "for_supporting_modes",
-    "end_interrupted",
     "function_mode_at",
     "function_mode_count",
-    "functorch_inner",
-    "in_functorch",
     "missing",
     "module_internals",
-    "next_sequence_number",
     "off",
     "offered",
-    "of_functorch",
     "optimizer_internals",
     "pop_dispatch_mode",
     "pop_function_mode",
@@ -202,10 +148,6 @@ __all__ = [
     "register_module_forward_pre_hook",
     "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook",
-    "set_grad_enabled",
-    "sharded_policy",
-    "top_saved_tensors_hooks",
-    "works_in_a_mode",
 ]
 
 TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep

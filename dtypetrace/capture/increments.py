@@ -82,6 +82,18 @@ _NOISE = 1e-6
 """Relative error of a sum in float32: a smaller difference is not a change."""
 
 
+class Call(NamedTuple):
+    """One call of an op, as it is measured: its tensors are those of the arguments and of the result."""
+
+    op: int
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+    phase: str
+
+
 class Changed(NamedTuple):
     """For one call: how many sampled numbers it should have changed, how many of those it did, the index of the
     operand that the program keeps (None: the one it writes to), and the sum of its errors so far, relative to the
@@ -216,17 +228,10 @@ class Increments:
             return NotImplemented
         return sample(value).float()
 
-    def made(
-        self,
-        number: int,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        out: Tensor,
-        origins: Origins,
-    ) -> Changed | None:
-        """Follows op ``number``, which made a new tensor. Returns what arrived, if it adds to what the same op made the
-        time before."""
+    def made(self, call: Call, origins: Origins) -> Changed | None:
+        """Follows a call that made a new tensor. Returns what arrived, if it adds to what the same op made the time
+        before."""
+        number, func, args, out = call.op, call.func, call.args, call.outputs[0]
         mark = origins.of(out)
         if mark is None or private.current_graph_task_id() != -1 or not _plain(out):
             return None
@@ -252,7 +257,7 @@ class Increments:
                 base = next((k.base for k in kept if k is not None and k.number == number), None)
                 mark.kept = Kept(number, before=base)
                 return None
-            changed, error = self._arrived(number, _ADDS[func] * kwargs.get("alpha", 1), kept, tensors, out)
+            changed, error = self._arrived(number, _ADDS[func] * call.kwargs.get("alpha", 1), kept, tensors, out)
             mark.kept = Kept(number, error=error)
             return changed
         if len(tensors) > 1 and (tensors[1].dim() or kept[1] is not None):

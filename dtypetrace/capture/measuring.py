@@ -3,7 +3,6 @@ how often an op is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from ..tables.operators import NAMED_CASTS, tagged
 from .calls import LIFT_FRESH, TO_COPY, op_name
 from .holders import address
+from .increments import Call
 from .ops import Form, GrowingOp, made_by
 from .running import AUTOCAST, FUNCTION, RunningCall
 from .session import Session
@@ -46,60 +46,45 @@ def _is_weight(recorder: Session, tensor: Tensor) -> bool:
     return made is not None and tagged(made.op, "cuts") and any(i.parameter for i in made.inputs)
 
 
-def long_path(
-    recorder: Session,
-    number: int,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any] | None,
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    phase: str,
-    call: RunningCall | None,
-) -> None:
-    """Measures a call of op ``number`` that was examined completely; ``call``: the torch function that made it."""
+def long_path(recorder: Session, call: Call, running: RunningCall | None) -> None:
+    """Measures a call that was examined completely; ``running``: the torch function that made it."""
     assert recorder.values is not None
     try:
-        if func is LIFT_FRESH and call is not None and outputs:
-            recorder.values.handed(number, call, outputs[0])
-        if func is TO_COPY and call is not None and call[AUTOCAST] and outputs and _is_kept(call, inputs[0]):
-            recorder.values.cached.saw(number, inputs[0], outputs[0])
-        recorder.values.saw(number, func, args, kwargs or {}, inputs, outputs, recorder.origins, phase)
-        if phase == "optimizer" and args and func._schema.is_mutable:
-            written = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+        if call.func is LIFT_FRESH and running is not None and call.outputs:
+            recorder.values.handed(call.op, running, call.outputs[0])
+        casts = call.func is TO_COPY and running is not None and running[AUTOCAST]
+        if casts and call.outputs and _is_kept(running, call.inputs[0]):
+            recorder.values.cached.saw(call.op, call.inputs[0], call.outputs[0])
+        recorder.values.saw(call)
+        if call.phase == "optimizer" and call.args and call.func._schema.is_mutable:
+            written = call.args[0] if isinstance(call.args[0], (list, tuple)) else call.args[:1]
             recorder.updates.written.update(address(t) for t in written if isinstance(t, Tensor))
     except Exception as error:
         _give_up(recorder, error)
 
 
-def _is_kept(call: RunningCall, weight: Tensor) -> bool:
+def _is_kept(running: Any, weight: Tensor) -> bool:
     """Whether autocast keeps its cast of a tensor: a leaf that a gradient can flow to, cast by none of the program's
     own calls."""
-    own = op_name(call[FUNCTION]) in NAMED_CASTS
+    own = op_name(running[FUNCTION]) in NAMED_CASTS
     return not own and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled()
 
 
 def again(
-    recorder: Session,
-    op: GrowingOp,
-    form: Form,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any] | None,
-    out: Any,
+    recorder: Session, op: GrowingOp, form: Form, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any
 ) -> None:
     """Measures a call that took the short path."""
     values = recorder.values
     assert values is not None
     try:
-        tensors, outputs, marks = form.tensors, made_by(out, type(out)), recorder.origins.marks
+        tensors, outputs = form.tensors, made_by(out, type(out))
         if op.manner == PASSED_ON:
-            values.pass_on(args[tensors[0]], outputs, marks)
+            values.pass_on(args[tensors[0]], outputs)
         elif op.manner == RANGE:
-            values.again(op.number, args, form, outputs, marks)
+            values.again(op.number, args, form, outputs)
         else:
             inputs, made = [args[i] for i in tensors], [o for o in outputs if o is not None]
-            values.saw(op.number, func, args, kwargs or {}, inputs, made, recorder.origins, op.phase)
+            values.saw(Call(op.number, op.func, args, kwargs or {}, inputs, made, op.phase))
         if op.written and op.phase == "optimizer":
             recorder.updates.written.add(address(args[0]))
     except Exception as error:

@@ -20,6 +20,7 @@ from . import measuring, private, refused_calls
 from .autograd_nodes import ACCUMULATES
 from .births import LIKE, Made
 from .calls import LIFT_FRESH, TO_COPY, autocast_of, decider, named_dtype, op_name, tensors_in
+from .increments import Call
 from .marks import Mark
 from .ops import (
     MOST_INPUTS,
@@ -112,7 +113,7 @@ class Recorder(Session):
         if op is not None and form is not None:
             number = op.number
             if op.manner and self.values is not None and (op.near or self.values.looking):
-                measuring.again(self, op, form, func, args, kwargs, out)
+                measuring.again(self, op, form, args, kwargs, out)
         else:
             number = self._look(key, func, args, kwargs, out, thread, call, forward_op)
         if self.reference is not None:
@@ -228,7 +229,7 @@ class Recorder(Session):
             self._mark_output(op, known, o, inputs, dtypes, call, forward_op, thread)
 
         if self.values is not None and (op.near or self.values.looking):
-            measuring.long_path(self, op.number, func, args, kwargs, inputs, outputs, phase, call)
+            measuring.long_path(self, Call(op.number, func, args, kwargs or {}, inputs, outputs, phase), call)
         steady = made or (dtypes[0] if dtypes else None)
         if located and steady is not None and steady.is_floating_point and form.plain and {*dtypes} == {steady}:
             self._shorten(key, op, known, form, args, out, steady, len(inputs))

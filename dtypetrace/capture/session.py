@@ -101,7 +101,7 @@ class Session(Clock):
         self.predicts = False  # whether no kernel runs (a dry run): every refusal is a prediction
         self.ran_eagerly = False  # whether compiled code did
         self.ledger = Ledger()
-        self.values = Values() if numerics else None
+        self.values = Values(self.origins) if numerics else None
         self.updates = Updates(numerics, self._facts())
         self.reference: Reference | None = None
         self.followed: Reference | None = None

@@ -18,8 +18,8 @@ from ..tables.dtypes import DTYPES
 from . import integers, private
 from .cached_casts import CachedCasts
 from .calls import NARROW_FLOATS, given_numbers, packets, readable
-from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments
-from .marks import Mark, Origins
+from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Call, Changed, Increments
+from .marks import Origins
 from .ops import Form, GrowingOp
 from .running import ARGS, FUNCTION, KWARGS, RunningCall
 from .totals import Totals
@@ -66,9 +66,10 @@ _FEWEST, _NEARLY_ALL = 32, 0.9
 
 
 class Values:
-    """Accumulates the values of the ops of one recording."""
+    """Accumulates the values of the ops of one recording. ``origins``: holds the marks of live tensors."""
 
-    def __init__(self) -> None:
+    def __init__(self, origins: Origins) -> None:
+        self._origins = origins
         self._ranges: dict[torch.device, Ranges | None] = {}
         """By device; None for one whose tensors have no values."""
         self._outputs = RangeTotals()
@@ -93,31 +94,22 @@ class Values:
 
     # ------------------------------------------------------------ every call
 
-    def saw(
-        self,
-        number: int,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        origins: Origins,
-        phase: str,
-    ) -> None:
-        """Measures one call of op ``number``; ``origins`` holds the marks of live tensors."""
+    def saw(self, call: Call) -> None:
+        """Measures one call."""
+        inputs, outputs = call.inputs, call.outputs
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
-            self._follow(number, func, args, kwargs, inputs, outputs, origins, phase)
-            if outputs and phase not in ("backward", "optimizer") and integers.concerns(func, outputs[0]):
-                self._look_at_integers(number, func, args, kwargs, outputs[0])
-            kind = self._kind(func)
+            self._follow(call)
+            if outputs and call.phase not in ("backward", "optimizer") and integers.concerns(call.func, outputs[0]):
+                self._look_at_integers(call)
+            kind = self._kind(call.func)
             if kind == _VIEW:
-                self.pass_on(inputs[0] if inputs else None, outputs, origins.marks)
+                self.pass_on(inputs[0] if inputs else None, outputs)
             elif kind != _SKIP:
-                self._measure_outputs(number, kind, args, inputs, outputs, origins)
+                self._measure_outputs(call, kind)
                 if outputs and outputs[0].dtype in _FLUSHING and _plain(outputs[0]):
-                    self._look_for_zeros(number, kind, func, inputs, outputs[0], phase)
-                elif outputs and outputs[0].dtype is torch.bfloat16 and func in _SATURATING and _plain(outputs[0]):
-                    self._flushed(number, inputs[0], outputs[0], None)
+                    self._look_for_zeros(call, kind, outputs[0])
+                elif outputs and outputs[0].dtype is torch.bfloat16 and call.func in _SATURATING and _plain(outputs[0]):
+                    self._flushed(call.op, inputs[0], outputs[0], None)
 
     def handed(self, number: int, call: RunningCall, out: Tensor) -> None:
         """Measures what became of numbers of Python's or NumPy's from which a call made a tensor, by op ``number``."""
@@ -140,8 +132,9 @@ class Values:
             return PASSED_ON
         return IN_FULL if dtype is torch.float16 or dtype is torch.bfloat16 and func in _SATURATING else RANGE
 
-    def pass_on(self, viewed: Tensor | None, views: Sequence[Tensor | None], marks: dict[int, Mark]) -> None:
+    def pass_on(self, viewed: Tensor | None, views: Sequence[Tensor | None]) -> None:
         """Views have the values of the tensor that they are views of."""
+        marks = self._origins.marks
         known = getattr(marks.get(id(viewed)), "value", None)
         if known is None or marks[id(viewed)]() is not viewed:
             return
@@ -150,29 +143,16 @@ class Values:
             if mark is not None and mark() is view:
                 mark.value = known
 
-    def again(
-        self,
-        number: int,
-        args: tuple[Any, ...],
-        form: Form,
-        outputs: Sequence[Tensor | None],
-        marks: dict[int, Mark],
-    ) -> None:
+    def again(self, number: int, args: tuple[Any, ...], form: Form, outputs: Sequence[Tensor | None]) -> None:
         """Measures the range of a call of op ``number`` that is like an earlier one."""
         if private.dispatch_mode_count() or not private.below_autograd():
             with private.DisableTorchDispatch(), private.BelowAutograd():
-                self._measure_ranges(number, args, form, outputs, marks)
+                self._measure_ranges(number, args, form, outputs)
         else:  # the two guards would cost as much as the measurement
-            self._measure_ranges(number, args, form, outputs, marks)
+            self._measure_ranges(number, args, form, outputs)
 
-    def _measure_ranges(
-        self,
-        number: int,
-        args: tuple[Any, ...],
-        form: Form,
-        outputs: Sequence[Tensor | None],
-        marks: dict[int, Mark],
-    ) -> None:
+    def _measure_ranges(self, number: int, args: tuple[Any, ...], form: Form, outputs: Sequence[Tensor | None]) -> None:
+        marks = self._origins.marks
         asked = bool(form.floats) and any(not math.isfinite(args[i]) for i in form.floats)
         operands: tuple[int, ...] | None = None
         for o in outputs:
@@ -183,7 +163,7 @@ class Values:
                 continue
             if operands is None:  # looked up before the outputs get theirs
                 tensors = form.tensors[:OPERANDS]
-                operands = tuple([self._known(ranges, t, marks) for i in tensors if (t := args[i]) is not o])
+                operands = tuple([self._known(ranges, t) for i in tensors if (t := args[i]) is not o])
             mark = marks[id(o)]
             mark.value = self._measure(ranges, o, number, operands, asked), _version(o)
 
@@ -245,34 +225,23 @@ class Values:
 
     # ------------------------------------------------------------ parts
 
-    def _follow(
-        self,
-        number: int,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        origins: Origins,
-        phase: str,
-    ) -> None:
+    def _follow(self, call: Call) -> None:
         """Compares what an update of a kept tensor changed with what it should have changed."""
-        changed: Changed | None = self.increments.after(func) if func in WATCHED else None
-        if func in FOLLOWED and phase in _FOLLOWED_PHASES and outputs and inputs:
-            changed = self.increments.made(number, func, args, kwargs, outputs[0], origins)
+        changed: Changed | None = self.increments.after(call.func) if call.func in WATCHED else None
+        if call.func in FOLLOWED and call.phase in _FOLLOWED_PHASES and call.outputs and call.inputs:
+            changed = self.increments.made(call, self._origins)
         if changed is not None and self._ranges_on(changed.due) is not None:
-            self._changes.add(number, changed.due, changed.done)
+            self._changes.add(call.op, changed.due, changed.done)
             if changed.drift is not None:
-                self._drifts.add(number, changed.drift.float())
+                self._drifts.add(call.op, changed.drift.float())
             if changed.kept is not None:
-                self._kept[number] = changed.kept
+                self._kept[call.op] = changed.kept
 
-    def _look_at_integers(
-        self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
-    ) -> None:
+    def _look_at_integers(self, call: Call) -> None:
         """Counts integers that a call did not keep."""
-        if all(_plain(t) for t in (out, *args) if isinstance(t, Tensor)) and self._looks_again(number, out):
-            self._count_integers(number, integers.measured(func, args, kwargs, out), out)
+        out = call.outputs[0]
+        if all(_plain(t) for t in (out, *call.args) if isinstance(t, Tensor)) and self._looks_again(call.op, out):
+            self._count_integers(call.op, integers.measured(call.func, call.args, call.kwargs, out), out)
 
     def _looks_again(self, number: int, out: Tensor) -> bool:
         """Whether one more call of an op is looked at: its first ones; of those that make integers also some later
@@ -292,16 +261,9 @@ class Values:
             kind = self._kinds[id(func)] = _kind_of(func)
         return kind
 
-    def _measure_outputs(
-        self,
-        number: int,
-        kind: int,
-        args: tuple[Any, ...],
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        origins: Origins,
-    ) -> None:
-        scalars = [a for a in args if type(a) is float]
+    def _measure_outputs(self, call: Call, kind: int) -> None:
+        number, outputs = call.op, call.outputs
+        scalars = [a for a in call.args if type(a) is float]
         asked = any(not math.isfinite(a) for a in scalars)
         if scalars and kind == _ADDS and outputs and outputs[0].dtype is torch.float16:
             self._vanished.update((number, a) for a in scalars if 0 < abs(a) <= _HALF_OF_SMALLEST)
@@ -313,31 +275,29 @@ class Values:
             if not before:  # the operands' measurements, looked up before the outputs get theirs
                 before = tuple(
                     [
-                        self._known(ranges, t, origins.marks)
-                        for t in inputs[:OPERANDS]
+                        self._known(ranges, t)
+                        for t in call.inputs[:OPERANDS]
                         if t is not o and t.dtype in _MEASURED and _plain(t)
                     ]
                 )
-            mark = origins.of(o)
+            mark = self._origins.of(o)
             if mark is not None:
                 mark.value = self._measure(ranges, o, number, before, asked), _version(o)
 
-    def _look_for_zeros(
-        self, number: int, kind: int, func: Any, inputs: Sequence[Tensor], result: Tensor, phase: str
-    ) -> None:
+    def _look_for_zeros(self, call: Call, kind: int, result: Tensor) -> None:
         """Counts values that were flushed to zero on the way to float16 or in it."""
         if kind == _CAST:
-            source = inputs[-1]
+            source = call.inputs[-1]
             result = result.float() if result.dtype is not torch.float16 else result  # torch can do little with 8 bits
             if source.dtype.itemsize > 2 and source.dtype.is_floating_point and _plain(source):
-                self._flushed(number, source, result, None)
-        elif kind == _PRODUCT and phase == "backward":
-            narrow = [t for t in inputs if t.dtype is torch.float16]
+                self._flushed(call.op, source, result, None)
+        elif kind == _PRODUCT and call.phase == "backward":
+            narrow = [t for t in call.inputs if t.dtype is torch.float16]
             if not narrow or not narrow[0].dim() or not _plain(narrow[0]):
                 return
             if result.shape[:1] == narrow[0].shape[:1]:
-                other = narrow[1] if len(narrow) > 1 and func.overloadpacket in _WITH_WEIGHTS else None
-                self._flushed(number, narrow[0], result, other)
+                other = narrow[1] if len(narrow) > 1 and call.func.overloadpacket in _WITH_WEIGHTS else None
+                self._flushed(call.op, narrow[0], result, other)
 
     def _flushed(self, number: int, source: Tensor, result: Tensor, other: Tensor | None) -> None:
         """Counts values that are zero in ``result`` but not in ``source``: elements, and rows of the first axis."""
@@ -363,9 +323,9 @@ class Values:
             return None
         return self._ranges[device]
 
-    def _known(self, ranges: Ranges, tensor: Tensor, marks: dict[int, Mark]) -> int:
+    def _known(self, ranges: Ranges, tensor: Tensor) -> int:
         """The serial number of the measurement that is valid for a tensor as it is now, -1 for none."""
-        mark = marks.get(id(tensor))
+        mark = self._origins.marks.get(id(tensor))
         if mark is None or mark() is not tensor:
             return -1
         version = _version(tensor)

@@ -92,6 +92,17 @@ class Made(NamedTuple):
         return RawEvent(how, self.name, self.place, self.module, source, self.made, **more)
 
 
+class Called(NamedTuple):
+    """A torch function that has returned, as the function mode sees it; ``frame`` called it."""
+
+    thread: Thread
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] | None
+    out: Any
+    frame: FrameType | None
+
+
 class Births:
     """Decides the events of one recording."""
 
@@ -278,127 +289,101 @@ class Births:
         nearest = sorted(found.values(), key=lambda entry: entry[0])[:_CANDIDATES]
         return tuple(read for _, read in nearest)
 
-    def called(
-        self,
-        thread: Thread,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        out: Any,
-        frame: FrameType | None,
-    ) -> None:
+    def called(self, call: Called) -> None:
         """After a torch function: what only the function mode knows of its output's dtype."""
+        args, kwargs, out = call.args, call.kwargs, call.out
         if not isinstance(out, Tensor):
-            if isinstance(out, tuple) and tagged(op_name(func), "values_and_indices"):
-                self._fixed(thread, op_name(func), out[1:], frame)
+            if isinstance(out, tuple) and tagged(op_name(call.func), "values_and_indices"):
+                self._fixed(call, op_name(call.func), out[1:])
             return
-        mark = self.origins.of(out) or self._unseen(thread, func, args, kwargs, out, frame)
-        name = op_name(func)
+        name = op_name(call.func)
+        mark = self.origins.of(out) or self._unseen(call)
         if tagged(name, "indices"):
-            self._fixed(thread, name, (out,), frame)
+            self._fixed(call, name, (out,))
         elif tagged(name, "like"):
-            self._made_like(thread, mark, out, args, kwargs, frame, name)
+            self._made_like(call, mark, name)
         other: Any = named_dtype(args, kwargs)
         if other is None and name in NAMED_CASTS:
             other = named_tensor(args, kwargs)
         if args and out is args[0] and (other is not None or name in CAST_METHODS) and name in NAMED_CASTS:
-            self._note_unchanged(thread, mark, out, other, frame, name)
+            self._note_unchanged(call, mark, other, name)
             if other is None:
-                self._settled(thread, mark, out, frame, name)
+                self._settled(call, mark, name)
         if other is not None:
-            self._attribute(thread, mark, out, other, args, frame, name)
+            self._attribute(call, mark, other, name)
         elif name not in NAMED_CASTS and private.any_autocast_enabled() and out.dtype == autocast_dtype(out):
             tensors = tensors_in(args, kwargs)
             operands = {t.dtype for t in tensors if t.dtype.is_floating_point}
             if operands - {out.dtype} and not any(out is t for t in tensors):
-                place = self.clock.place(thread, frame)
                 source = tuple(sorted(operands, key=str))
-                mark.event = self.origins.event(RawEvent("autocast", name, place, thread.module, source, out.dtype))
+                event = RawEvent(
+                    "autocast", name, self.clock.place(call.thread, call.frame), call.thread.module, source, out.dtype
+                )
+                mark.event = self.origins.event(event)
 
-    def _made_like(
-        self,
-        thread: Thread,
-        mark: Mark,
-        out: Tensor,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        frame: FrameType | None,
-        name: str,
-    ) -> None:
+    def _made_like(self, call: Called, mark: Mark, name: str) -> None:
         """A floating tensor that the program made like another one: it chose that tensor, and names no dtype."""
+        args, out = call.args, call.out
         if not (args and isinstance(args[0], Tensor) and args[0].dtype is out.dtype and out.is_floating_point()):
             return
-        if named_dtype(args, kwargs) is not None or frame is None or self.places.hidden(frame.f_code.co_filename):
+        if named_dtype(args, call.kwargs) is not None or self._is_hidden(call):
             return
-        place = self.clock.place(thread, frame)
+        place = self.clock.place(call.thread, call.frame)
         known = self.origins.mark_of(args[0], place)
         reads = (RawRead(out.dtype, place, known.event, -1, known.op),)
-        mark.event = self.origins.event(RawEvent("factory", name, place, thread.module, (), out.dtype, reads=reads))
+        mark.event = self.origins.event(
+            RawEvent("factory", name, place, call.thread.module, (), out.dtype, reads=reads)
+        )
 
-    def _fixed(self, thread: Thread, name: str, made: Sequence[Any], frame: FrameType | None) -> None:
+    def _is_hidden(self, call: Called) -> bool:
+        """Whether torch's own code made a call."""
+        return call.frame is None or self.places.hidden(call.frame.f_code.co_filename)
+
+    def _fixed(self, call: Called, name: str, made: Sequence[Any]) -> None:
         """Results that always have one integer dtype: the call is their birth, not the operands."""
-        place = self.clock.place(thread, frame)
+        place = self.clock.place(call.thread, call.frame)
         for out in made:
             if isinstance(out, Tensor) and not out.is_floating_point() and (mark := self.origins.of(out)) is not None:
-                mark.event = self.origins.event(RawEvent("factory", name, place, thread.module, (), out.dtype))
+                mark.event = self.origins.event(RawEvent("factory", name, place, call.thread.module, (), out.dtype))
 
-    def _unseen(
-        self,
-        thread: Thread,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        out: Tensor,
-        frame: FrameType | None,
-    ) -> Mark:
+    def _unseen(self, call: Called) -> Mark:
         """Marks the output of a function that the dispatch mode did not see run."""
-        place = self.clock.place(thread, frame)
-        operands = [t for t in tensors_in(args, kwargs) if t.dtype is out.dtype]
+        place, out = self.clock.place(call.thread, call.frame), call.out
+        operands = [t for t in tensors_in(call.args, call.kwargs) if t.dtype is out.dtype]
         if operands:
             known = self.origins.mark_of(operands[decider(operands)], place)
             return self.origins.mark(out, known.event, known.op)
-        call: RunningCall = [func, args, kwargs, place, False]
-        return self.origins.mark(out, self.birth(Made(func, (), (), out.dtype, place, -1, call), thread), -1)
+        running: RunningCall = [call.func, call.args, call.kwargs, place, False]
+        outcome = Made(call.func, (), (), out.dtype, place, -1, running)
+        return self.origins.mark(out, self.birth(outcome, call.thread), -1)
 
-    def _reads(
-        self, thread: Thread, out: Tensor, other: Any, frame: FrameType | None, place: int
-    ) -> tuple[RawRead, ...]:
+    def _reads(self, call: Called, other: Any, place: int) -> tuple[RawRead, ...]:
         """The reads that may have given a call its dtype argument."""
         if isinstance(other, Tensor):  # x.to(other), type_as: certainly the other tensor's dtype
             known = self.origins.mark_of(other, place)
             return (RawRead(other.dtype, place, self._before_settled(known.event), -1, known.op),)
-        return self.reads_for(thread, out.dtype, frame) if other is not None and thread.reads else ()
+        given = other is not None and call.thread.reads
+        return self.reads_for(call.thread, call.out.dtype, call.frame) if given else ()
 
-    def _note_unchanged(
-        self, thread: Thread, mark: Mark, out: Tensor, other: Any, frame: FrameType | None, name: str
-    ) -> None:
+    def _note_unchanged(self, call: Called, mark: Mark, other: Any, name: str) -> None:
         """Remembers a cast to the dtype that the tensor already has: for another dtype, it would have been real."""
-        if out.dtype.is_floating_point:
-            place = self.clock.place(thread, frame)
-            reads = self._reads(thread, out, other, frame, place)
-            key = place, thread.module, mark.event, mark.op
+        if call.out.dtype.is_floating_point:
+            place, frame = self.clock.place(call.thread, call.frame), call.frame
+            reads = self._reads(call, other, place)
+            key = place, call.thread.module, mark.event, mark.op
             by_module = frame is not None and frame.f_code.co_filename.endswith("torch/nn/modules/module.py")
-            self.unchanged.setdefault(key, (name, out.dtype, reads, by_module))
+            self.unchanged.setdefault(key, (name, call.out.dtype, reads, by_module))
 
-    def _attribute(
-        self,
-        thread: Thread,
-        mark: Mark,
-        out: Tensor,
-        other: Any,
-        args: tuple[Any, ...],
-        frame: FrameType | None,
-        name: str,
-    ) -> None:
+    def _attribute(self, call: Called, mark: Mark, other: Any, name: str) -> None:
         """The call named a dtype. If the dtype was read from a tensor, that tensor's origin matters too."""
-        origins = self.origins
-        place = self.clock.place(thread, frame)
-        reads = self._reads(thread, out, other, frame, place)
+        origins, out = self.origins, call.out
+        place = self.clock.place(call.thread, call.frame)
+        reads = self._reads(call, other, place)
         event = origins.events[mark.event]
-        same = bool(args) and out is args[0]
+        same = bool(call.args) and out is call.args[0]
         if not reads:
             if same and name in NAMED_CASTS:
-                self._settled(thread, mark, out, frame, name)
+                self._settled(call, mark, name)
             return
         if same:  # nothing changed
             own = origins.root(mark.event)
@@ -407,22 +392,22 @@ class Births:
                 mark.event = reads[0].event  # it was computed from that tensor: a cast that named the dtype is undone
             reads = others
             if reads and not (event.how == "attribute" and event.place == place and event.reads == reads):
-                new = RawEvent("attribute", name, place, thread.module, (out.dtype,), out.dtype, (mark.event,), reads)
+                module, dtype = call.thread.module, out.dtype
+                new = RawEvent("attribute", name, place, module, (dtype,), dtype, (mark.event,), reads)
                 mark.event = origins.event(new)
         elif event.how in _DECIDED_BY_CALL and event.place == place and not event.parents:
             mark.event = origins.event(event._replace(reads=reads))
 
-    def _settled(self, thread: Thread, mark: Mark, out: Tensor, frame: FrameType | None, name: str) -> None:
+    def _settled(self, call: Called, mark: Mark, name: str) -> None:
         """A cast that names the dtype that a tensor has already: it changed nothing, but it decides the dtype.
 
         A parameter keeps its module's story, and what torch's own code casts keeps its own.
         """
-        if self.origins.events[mark.event].how == "parameter" or not out.is_floating_point():
+        dtype = call.out.dtype
+        if self.origins.events[mark.event].how == "parameter" or not dtype.is_floating_point or self._is_hidden(call):
             return
-        if frame is None or self.places.hidden(frame.f_code.co_filename):
-            return
-        place = self.clock.place(thread, frame)
-        new = RawEvent("attribute", name, place, thread.module, (out.dtype,), out.dtype, (mark.event,), explicit=True)
+        place, module = self.clock.place(call.thread, call.frame), call.thread.module
+        new = RawEvent("attribute", name, place, module, (dtype,), dtype, (mark.event,), explicit=True)
         mark.event = self.origins.event(new)
 
     def assigned(self, tensor: Tensor, value: Tensor, place: int, module: int) -> int:

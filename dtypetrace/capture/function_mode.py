@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from . import fused, mode_stacks, private
+from .births import Called
 from .calls import SHOWN_BY_CALL, op_name
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
 from .healed_calls import again, refused
@@ -69,15 +70,15 @@ class FunctionMode(WatchingFunctionMode):
             recorder.reference.called(func, args, kwargs, out)
         # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast
         if autocast or kwargs and "dtype" in kwargs or recorder.origins.of(out) is None or func in SHOWN_BY_CALL:
-            _called(recorder, thread, func, args, kwargs, out, sys._getframe(0).f_back)
+            _called(recorder, Called(thread, func, args, kwargs, out, sys._getframe(0).f_back))
         return out
 
 
-def _called(recorder: Session, thread: Any, *what: Any) -> None:
+def _called(recorder: Session, call: Called) -> None:
     if not recorder.broken:
         try:
             with private.DisableTorchFunction():  # a user's own mode or subclass must not see what we read
-                recorder.births.called(thread, *what)
+                recorder.births.called(call)
         except Exception:
             recorder.fail("the function mode")
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from threading import get_ident
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -52,6 +52,19 @@ _FEW = 8
 """Ops with fewer operands are distinguished by the dtype of each operand, ops with more by the set of their dtypes."""
 
 
+class _Site(NamedTuple):
+    """Where an op is called: ``forward_op`` is that whose backward it is, ``call`` the torch function around it."""
+
+    place: int
+    module: int
+    phase: str
+    dtypes: tuple[torch.dtype, ...]
+    """Of the operands."""
+    thread: Thread
+    call: RunningCall | None
+    forward_op: int
+
+
 def _on_stack(wanted: Callable[[FrameType], bool]) -> bool:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not wanted(frame):
@@ -66,8 +79,6 @@ class Recorder(Session):
         super().__init__(user, numerics)
         self._steady: dict[tuple[object, ...], GrowingOp] = {}
         """Short keys (operator, place, module, phase): the op last seen there, if all its tensors have one dtype."""
-
-    # ------------------------------------------------------------ where we are
 
     # ------------------------------------------------------------ dispatch: every operator
 
@@ -211,12 +222,13 @@ class Recorder(Session):
             if call is not None and call[AUTOCAST]:
                 uncached = _why_uncached(inputs[0])
                 name = (*name, uncached, id(inputs[0]))
+        site = _Site(place, module, phase, dtypes, thread, call, forward_op)
         op = self.op_of.get(name)
         if op is None:
             if phase == "optimizer" and self.stepping.forget_left():
                 key = (*key[:3], self.phase(thread, place))
                 return self._look(key, func, args, kwargs, out, thread, call, forward_op)
-            op = self._new_op(name, known, place, module, phase, inputs, outputs, call, thread, forward_op)
+            op = self._new_op(name, known, site, inputs, outputs)
             op.uncached = uncached
             op.written = written(func, args, kwargs, inputs[:MOST_INPUTS]) if known.mutable else ()
         else:
@@ -226,41 +238,38 @@ class Recorder(Session):
 
         # ---- which events decided the outputs' dtypes: O(1), no history
         for o in outputs:
-            self._mark_output(op, known, o, inputs, dtypes, call, forward_op, thread)
+            self._mark_output(op, known, o, inputs, site)
 
         if self.values is not None and (op.near or self.values.looking):
             measuring.long_path(self, Call(op.number, func, args, kwargs or {}, inputs, outputs, phase), call)
         steady = made or (dtypes[0] if dtypes else None)
-        if located and steady is not None and steady.is_floating_point and form.plain and {*dtypes} == {steady}:
-            self._shorten(key, op, known, form, args, out, steady, len(inputs))
+        alike = steady is not None and steady.is_floating_point and {*dtypes} == {steady}
+        if located and alike and form.plain and len(form.tensors) == len(inputs):
+            self._shorten(key, op, known, form, args, out)
         return op.number
 
     def _new_op(
         self,
         name: tuple[object, ...],
         known: Operator,
-        place: int,
-        module: int,
-        phase: str,
+        site: _Site,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        call: RunningCall | None,
-        thread: Thread,
-        forward_op: int,
     ) -> GrowingOp:
+        call, forward_op = site.call, site.forward_op
         op = GrowingOp()
         func = op.func = known.func
         op.op = op_name(call[FUNCTION]) if call else known.name
-        op.phase, op.module, op.place = phase, module, place
-        if phase == "other" and torch.is_grad_enabled() and any(t.requires_grad for t in inputs):  # else: init
+        op.phase, op.module, op.place = site.phase, site.module, site.place
+        if op.phase == "other" and torch.is_grad_enabled() and any(t.requires_grad for t in inputs):  # else: init
             seeds = _on_stack(lambda frame: frame.f_code is private.SEEDS_CODE)
             op.phase = "backward" if seeds else "forward"
         op.autocast = autocast_of(inputs, on=True) if call is not None and call[AUTOCAST] else ""
         op.named = named_dtype(call[1], call[2]) if call is not None else None
         op.root = self.ops[forward_op].root if forward_op >= 0 else None
-        if thread.modules:
-            op.root = thread.modules[0].root.ref
-        op.operands = self._operands(func, inputs, place, forward_op)
+        if site.thread.modules:
+            op.root = site.thread.modules[0].root.ref
+        op.operands = self._operands(func, inputs, site.place, forward_op)
         op.unsure = self._is_unsure(op)
         op.outputs = tuple([o.dtype for o in outputs])
         op.of = max(forward_op, -1)
@@ -313,25 +322,15 @@ class Recorder(Session):
         if op.unsure:
             op.operands = before
 
-    def _mark_output(
-        self,
-        op: GrowingOp,
-        known: Operator,
-        out: Tensor,
-        inputs: Sequence[Tensor],
-        dtypes: tuple[torch.dtype, ...],
-        call: RunningCall | None,
-        forward_op: int,
-        thread: Thread,
-    ) -> None:
+    def _mark_output(self, op: GrowingOp, known: Operator, out: Tensor, inputs: Sequence[Tensor], site: _Site) -> None:
         """Marks an output with the event that decided its dtype."""
         origins = self.origins
         mark = origins.of(out)
         if mark is not None:  # written in place: the destination keeps its dtype
             mark.op = op.number
             return
-        made = out.dtype
-        alike = dtypes.count(made) == len(dtypes)
+        made, forward_op = out.dtype, site.forward_op
+        alike = site.dtypes.count(made) == len(site.dtypes)
         owner = inputs[decider(inputs, known.agrees and op.phase != "backward")] if inputs else None
         parent = origins.of(owner) if owner is not None and alike else None
         if parent is not None and made.is_floating_point and forward_op != ACCUMULATES:
@@ -339,8 +338,8 @@ class Recorder(Session):
         elif forward_op == ACCUMULATES and (gained := self._step_of_variable(made)) >= 0:
             event = gained
         else:
-            outcome = Made(known.func, inputs, dtypes, made, op.place, op.module, call, forward_op)
-            event = self._settle(outcome, thread, owner) if alike else self.births.decide(outcome)
+            outcome = Made(known.func, inputs, site.dtypes, made, op.place, op.module, site.call, forward_op)
+            event = self._settle(outcome, site.thread, owner) if alike else self.births.decide(outcome)
         origins.mark(out, event, op.number)
 
     def _step_of_variable(self, made: torch.dtype) -> int:
@@ -362,20 +361,11 @@ class Recorder(Session):
         return self.origins.adopt(owner, outcome.place, outcome.forward_op).event
 
     def _shorten(
-        self,
-        key: tuple[object, ...],
-        op: GrowingOp,
-        known: Operator,
-        form: Form,
-        args: tuple[Any, ...],
-        out: Any,
-        dtype: torch.dtype,
-        operands: int,
+        self, key: tuple[object, ...], op: GrowingOp, known: Operator, form: Form, args: tuple[Any, ...], out: Any
     ) -> None:
         """Lets similar calls take the short path, if all their tensors have one floating dtype."""
-        if not known.repeats or len(form.tensors) != operands:
-            return
-        if known.mutable and (out is not args[form.tensors[0]] or key[1] == ACCUMULATES):
+        dtype = args[form.tensors[0]].dtype
+        if not known.repeats or known.mutable and (out is not args[form.tensors[0]] or key[1] == ACCUMULATES):
             return
         if all(o is None or type(o) in _PLAIN and o.dtype is dtype for o in made_by(out, type(out))):
             given = [args[i] for i in form.tensors]

@@ -18,6 +18,7 @@ from torch import nn
 from ...tables.operators import COMPILED
 from .. import private
 from ..calls import autocast_of, tensors_returned
+from ..increments import Call
 from ..marks import RawEvent
 from ..ops import MOST_INPUTS, NO_FORMS, GrowingOp, is_parameter, size_of
 from ..running import Thread
@@ -78,7 +79,7 @@ def returned(recorder: Session, frame: FrameType, nodes: Sequence[tuple[int, int
     events = [(t.dtype, recorder.origins.mark_of(t, place).event) for t in inputs]
     _mark(recorder, op, [*events, *((i.dtype, i.event) for i in op.inputs[len(inputs) :])], outputs)
     if recorder.values is not None and (op.near or recorder.values.looking):
-        recorder.values.saw(op.number, op.func, (), {}, inputs, outputs, recorder.origins, phase)
+        recorder.values.saw(Call(op.number, op.func, (), {}, inputs, outputs, phase))
     if module >= 0 and phase != "recompute":
         recorder.modules.results[module].update(dict.fromkeys(o.dtype for o in outputs))
     for first, end in nodes:

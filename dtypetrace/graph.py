@@ -85,9 +85,6 @@ def lineage(recording: Recording, event: int, expected: str | None = None) -> Li
         if current.how == "attribute":  # this read is not the cause
             event = current.parents[0] if current.parents else -1
             continue
-        if current.how == "load" and (written := written_before(recording, event)) >= 0:
-            event = written
-            continue
         events.append(current)
         hows.append(_how(current))
         reads.append(None)

@@ -25,6 +25,8 @@ def half_gradients(case: Case) -> Iterator[Fix]:
     edit, keeps = None, "keep the trained weights in float32 (your autocast still computes in 16 bits)"
     if case.origin.kind in ("cast", "parameter") and any(op.autocast for op in case.recording.ops):
         edit = editing.at_birth(case.recording, case.origin.kind, case.here, "float32")
+    if case.origin.kind == "load" and dictionaries.loads_state(case.recording, case.here):
+        edit = dictionaries.at_load(case.recording, case.here, "float32")
     if edit is None and case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
         edit = editing.uncast(case.recording, case.here)
         keeps = "remove this cast: the weights stay in float32 (your autocast still computes in 16 bits)"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from .. import graph
 from ..foresight import DtypeChange
-from ..records import CAST, FORWARD, LARGEST, LOWEST, RECAST, UNCAST, Edit, Fix, Frame, Input, Op, Place
+from ..records import CAST, FORWARD, LARGEST, LOWEST, NAMED, RECAST, UNCAST, Edit, Fix, Frame, Input, Op, Place
 from ..source import operands
 from ..tables.dtypes import DTYPES
 from .case import Case
@@ -27,7 +27,8 @@ class Effect:
 
 def effect_of(case: Case, fix: Fix) -> Effect | None:
     """What a remedy's edits change: operands of the refused call, births at a line, or results of the line's ops."""
-    edit, wanted = fix.edits[0], case.born or case.wanted
+    edit = fix.edits[0]
+    wanted = edit.change.dtype if edit.change.target == NAMED else case.born or case.wanted
     if fix.kind == "autocast":
         if case.off is not None or case.ran_under is not None or case.refused.phase == "backward":
             return None  # a replay would put every call under autocast, and the others are right

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ..records import Edit, Place, Recording
+from ..records import NAMED, Change, Edit, Place, Recording
 from ..records.text import ParsedFile
 from . import expressions
 from .editing import Spot, cast_text, from_user, replaced, spot_at
@@ -31,7 +31,8 @@ def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
 
 def _cast_values(spot: Spot, node: ast.expr, wanted: str) -> Edit:
     """Casts every floating tensor of a dictionary."""
-    return replaced(spot, node, cast_values(spot.file, node, wanted, "value.is_floating_point()"))
+    text = cast_values(spot.file, node, wanted, "value.is_floating_point()")
+    return replaced(spot, node, text, Change(NAMED, wanted))
 
 
 def cast_values(file: ParsedFile, node: ast.expr, wanted: str, which: str) -> str:
@@ -52,6 +53,25 @@ def loads_state(recording: Recording, place: Place) -> bool:
         return True
     while isinstance(parent := spot.file.parents.get(node), ast.Subscript):
         node = parent
-    if not isinstance(parent, ast.Call) or parent.args[:1] != [node]:
-        return False
-    return (expressions.dotted(parent.func) or "").endswith(_LOADS)
+    if (
+        isinstance(parent, ast.Assign)
+        and len(parent.targets) == 1
+        and isinstance(target := parent.targets[0], ast.Name)
+    ):
+        return any(_passed(call, ast.unparse(target)) for call in ast.walk(_scope(spot.file, parent)))
+    return isinstance(parent, ast.Call) and _passed(parent, ast.unparse(node))
+
+
+def _passed(call: ast.AST, text: str) -> bool:
+    """Whether a node passes an expression, as it is, to ``load_state_dict``."""
+    loads = isinstance(call, ast.Call) and expressions.last_part(call.func) == _LOADS
+    return loads and bool(call.args) and ast.unparse(call.args[0]) == text
+
+
+def _scope(file: ParsedFile, node: ast.AST) -> ast.AST:
+    """The function, or the whole file, in which a statement stands."""
+    while (above := file.parents.get(node)) is not None and not isinstance(
+        node, (ast.FunctionDef, ast.AsyncFunctionDef)
+    ):
+        node = above
+    return node

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .. import graph
 from ..records import CAST, Edit, Fix, Place
-from ..source import defaults, dictionaries, editing, expressions, operands, regions
+from ..source import defaults, dictionaries, editing, expressions, operands, optimizers, regions
 from ..tables.english import quoted
 from . import alternatives, checks, ways
 from .advice import advise
@@ -190,6 +190,7 @@ def birth(case: Case) -> Iterator[Fix]:
         edit = editing.at_birth(case.recording, kind, case.here, case.born)
     words = birth_words(case.culprit, case.born)
     if kind == "load" and case.culprit.holder not in ("parameter", "buffer"):
+        yield from _loaded_state(case)
         words = f"cast the loaded tensors to {case.born}"
     if edit is not None and kind == "promotion" and len(edit.before) <= SHORT:
         words = f"cast {quoted(edit.before)} to {case.born} where it is computed"
@@ -197,3 +198,16 @@ def birth(case: Case) -> Iterator[Fix]:
         words = cast_words((edit,), case.born)  # the factory is a library's, and its call takes no dtype
     others = (*alternatives.uncast(case), *alternatives.others(case))
     yield advise(case.here, words, edits=edit, safe=True, others=others)
+
+
+def _loaded_state(case: Case) -> Iterator[Fix]:
+    """An optimizer's state that the program loads by itself is cast where the optimizer gets it."""
+    if case.refused.phase != "optimizer" or case.born is None:
+        return
+    edit = optimizers.stores_state(case.recording.text, case.here, case.born)
+    where = "before they are given to the optimizer"
+    if edit is not None:
+        where = f"where they are stored, {short(case.here).rpartition(':')[0]}:{edit.start[0]}"
+    by_itself = "with the optimizer's load_state_dict() instead, they would need no cast"
+    change = f"cast the tensors loaded at {short(case.here)} to {case.born} {where}; {by_itself}"
+    yield advise(case.here, change, named=case.here, edits=edit, others=alternatives.others(case))

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from ..records import NAMED, Change, Edit, Place
 from ..records.text import ParsedFile, ProgramText
-from .expressions import call_at, dotted, dtype_argument, function_around, last_part
+from . import dictionaries, editing
+from .expressions import call_at, dotted, dtype_argument, expression_at, function_around, last_part
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,27 @@ class Widened:
     line: str
     side: str
     edit: Edit
+
+
+def stores_state(text: ProgramText, loaded: Place, dtype: str) -> Edit | None:
+    """The edit by which the statement that assigns an optimizer's state (``optimizer.state[p] = ...``) casts the
+    tensors in it: in the function, else in the file, of the user's line that loaded them."""
+    frame = loaded.user_frame
+    file = text.parsed(frame.file) if frame is not None else None
+    if frame is None or file is None:
+        return None
+    call = expression_at(text, frame)
+    scopes = (function_around(file, call), file.tree) if call is not None else (file.tree,)
+    found = (n for scope in scopes for n in ast.walk(scope) if isinstance(n, ast.Assign) and _of_state(n))
+    value, torch = next((n.value for n in found), None), editing.torch_name(file)
+    if value is None or not torch:
+        return None
+    after = dictionaries.cast_values(file, value, dtype, f"{torch}.is_tensor(value)")
+    return Edit(frame.file, file.start(value), file.end(value), file.segment(value), after)
+
+
+def _of_state(node: ast.Assign) -> bool:
+    return any(isinstance(t, ast.Subscript) and last_part(t.value) == "state" for t in node.targets)
 
 
 def scaled(text: ProgramText, step: Place, device: str) -> tuple[Edit, ...]:

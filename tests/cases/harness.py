@@ -184,12 +184,10 @@ def invalid(kind: str, file: Path) -> list[str]:
 def diagnose(case: Case, program: Path, plain: Run, flags: tuple[str, ...] = ()) -> str:
     """What is wrong with dtypetrace's report on the case, or differs from its plain run; empty if nothing is."""
     out = program.parent / "out.json"
-    log = program.parent / "out.sarif"
-    forms = ["--json", str(out), "--format", "sarif", "--output", str(log)]
-    traced = run(["-m", "dtypetrace", "run", *flags, *forms, str(program)], program.parent)
+    traced = run(["-m", "dtypetrace", "run", *flags, "--json", str(out), str(program)], program.parent)
     try:
         found = json.loads(out.read_text())["findings"]
-        faults = invalid("json", out) + invalid("sarif", log)
+        faults = invalid("json", out)
     except (OSError, ValueError, KeyError) as error:
         return f"no JSON report ({error!r}), exit {traced.status}: {traced.last}"
     if faults:

@@ -191,7 +191,7 @@ def test_of_a_large_checkpoint_only_dtypes_and_shapes_are_read(dry, tmp_path):
 
 
 def test_a_checkpoint_in_memory_keeps_dtypes_and_shapes(dry):
-    """What the run itself wrote was born where it was cast for that."""
+    """What was read was born where it was read, also where the run itself wrote it."""
     ended = dry("""
         import io, torch
         file = io.BytesIO()
@@ -207,8 +207,8 @@ def test_a_checkpoint_in_memory_keeps_dtypes_and_shapes(dry):
     assert ended.out.splitlines() == ["3 torch.bfloat16 (2048, 2048) cpu"], ended.err
     weight, _ = (o for o in ended.findings[0]["operands"] if o["dtype"] == "bfloat16")
     assert (weight["origin"]["kind"], weight["origin"]["line"]) == (
-        "cast",
-        1 + next(n for n, line in enumerate(ended.lines) if line.startswith("torch.save(")),
+        "load",
+        1 + ended.lines.index("state = torch.load(file)"),
     )
 
 

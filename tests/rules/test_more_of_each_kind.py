@@ -458,7 +458,7 @@ small = {k: v.half() for k, v in net.state_dict().items()}
 read = torch.load(saved(small))
 net(torch.randn(2, 4) @ read["weight"])
 """,
-        "v.half() for k, v",
+        "read = torch.load",
     ),
     "latents of a cache": (
         SAVED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,6 +20,16 @@ _HEAVY = 1 << 22
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
+class Done(NamedTuple):
+    """A call that the program has made, with the number of its op."""
+
+    number: int
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+
+
 class ReferencedCall:
     """One call of the program and its results.
 
@@ -28,17 +38,11 @@ class ReferencedCall:
     """
 
     def __init__(
-        self,
-        shadows: Shadows,
-        func: Any,
-        kind: Kind,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        out: Any,
-        written: list[Tensor],
-        before: list[Tensor | None],
+        self, shadows: Shadows, call: Done, kind: Kind, written: list[Tensor], before: list[Tensor | None]
     ) -> None:
-        self.shadows, self.func, self.kind, self.args, self.kwargs, self.out = shadows, func, kind, args, kwargs, out
+        self.shadows, self.kind = shadows, kind
+        _, self.func, args, kwargs, out = call
+        self.args, self.kwargs, self.out = args, kwargs, out
         if kind.outs:
             outs = {a.name for a in kind.written}
             kept = {k: v for k, v in kwargs.items() if k not in outs}

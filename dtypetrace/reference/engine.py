@@ -22,7 +22,7 @@ import torch
 
 from ..capture import private, warning_places
 from . import choices
-from .calls import ReferencedCall, argument, drops, plain, tensors_of
+from .calls import Done, ReferencedCall, argument, drops, plain, tensors_of
 from .operators import RERUN, STRANGE, VIEW, Kind, kind_of
 from .samples import own_sample
 from .shadows import Shadow, Shadows
@@ -126,25 +126,17 @@ class Engine:
                     self.shadows.adopt(t)
             return Written(tensors, before, samples)
 
-    def after(
-        self,
-        number: int,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        out: Any,
-        written: Written | None,
-    ) -> None:
+    def after(self, call: Done, written: Written | None) -> None:
         """After a call has run: the references of its results."""
-        kind = self.kind(func)
+        kind = self.kind(call.func)
         how = kind.how
         if how is VIEW:
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
-            if how is RERUN and not (kind.dropout >= 0 and drops(func, kind, args, kwargs or {})):
-                self._rerun(number, func, kind, args, kwargs or {}, out, written)
+            if how is RERUN and not (kind.dropout >= 0 and drops(call.func, kind, call.args, call.kwargs)):
+                self._rerun(call, kind, written)
             else:
-                self._decided(kind, args, kwargs or {}, written)
+                self._decided(kind, call.args, call.kwargs, written)
 
     def forget_written(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """After a call that was not followed: what it wrote to has no reference any more."""
@@ -165,20 +157,12 @@ class Engine:
         for t in written.tensors if written is not None else ():
             self.shadows.anchor(t)
 
-    def _rerun(
-        self,
-        number: int,
-        func: Any,
-        kind: Kind,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        out: Any,
-        written: Written | None,
-    ) -> None:
+    def _rerun(self, done: Done, kind: Kind, written: Written | None) -> None:
+        number, func, args, kwargs, out = done
         tensors, before, samples = (
             (written.tensors, written.before, written.samples) if written is not None else ([], [], [])
         )
-        call = ReferencedCall(self.shadows, func, kind, args, kwargs, out, tensors, before)
+        call = ReferencedCall(self.shadows, done, kind, tensors, before)
         if kind.chooses and (reference := self._reference_of(args[0])) is not None and self.measuring:
             self._add_above(number, (self.shadows.shadow(args[0]),))
             self._chose(number, partial(choices.compared, func, args, kwargs, out, reference))

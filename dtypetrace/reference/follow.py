@@ -12,6 +12,7 @@ from ..capture.calls import FROM_NUMBERS, given_numbers, readable
 from ..capture.recorder import Recorder
 from ..records import Compared, Precision
 from .adjoints import Adjoints
+from .calls import Done
 from .compared import Comparisons
 from .engine import Followed
 from .follower import Follower
@@ -71,7 +72,7 @@ class Reference(Follower):
         self._adjoints.begins()
         try:
             self._adjoints.meets(func, args)
-            self._follow(number, func, args, kwargs or {}, out, written)
+            self._follow(Done(number, func, args, kwargs or {}, out), written)
             if private.current_autograd_node() is None:
                 self._adjoints.awaits(func, args)
         except Exception as error:

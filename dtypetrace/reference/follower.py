@@ -11,6 +11,7 @@ from ..capture.calls import readable
 from ..capture.compiled.ledger import Repeats
 from ..capture.recorder import Recorder
 from ..records import Compared, Precision
+from .calls import Done
 from .engine import Engine, Followed, Written
 from .errors import Errors
 from .operators import RERUN
@@ -64,19 +65,11 @@ class Follower:
 
     # ------------------------------------------------------------ every operator
 
-    def _follow(
-        self,
-        number: int,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        out: Any,
-        written: Written | None,
-    ) -> None:
+    def _follow(self, call: Done, written: Written | None) -> None:
         """A call that has run and is followed."""
-        if self._engine.kind(func).how is RERUN:
-            self.tape.after(number, func, args, kwargs, out, written.tensors if written is not None else ())
-        self._engine.after(number, func, args, kwargs, out, written)
+        if self._engine.kind(call.func).how is RERUN:
+            self.tape.after(call, written.tensors if written is not None else ())
+        self._engine.after(call, written)
 
     def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
         """The kernel, with what must be known before a call that writes."""

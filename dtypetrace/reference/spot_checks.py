@@ -24,7 +24,7 @@ from ..capture.ops import is_narrow
 from ..capture.recorder import Recorder
 from ..records import FORWARD
 from ..tables.operators import tagged
-from .calls import tensors_of
+from .calls import Done, tensors_of
 from .follower import Follower
 from .operators import RERUN, VIEW
 
@@ -103,25 +103,24 @@ class SpotChecks(Follower):
         if kind == _OTHER and not len(self._shadows):
             return
         written, self._written = self._written, None
+        call = Done(number, func, args, kwargs or {}, out)
         try:
             if self._recorder.ops[number].phase == "backward":
-                self._keep_backward(number, func, kind, args, kwargs or {}, out)
+                self._keep_backward(call, kind)
             known = written is not None or not self._engine.kind(func).written
-            if known and self._due(number, func, kind, args, kwargs, out):
-                self._follow(number, func, args, kwargs or {}, out, written)
+            if known and self._due(call, kind):
+                self._follow(call, written)
             else:
-                self._engine.forget_written(func, args, kwargs or {})
+                self._engine.forget_written(func, args, call.kwargs)
         except Exception as error:
             self._fail(error)
 
-    def _keep_backward(
-        self, number: int, func: Any, kind: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-    ) -> None:
+    def _keep_backward(self, call: Done, kind: int) -> None:
         """A small op in 16 bits of the backward pass is kept on the tape, unfollowed: only trials make it again."""
-        how, value = self._engine.kind(func), (args, kwargs, out)
+        how, value = self._engine.kind(call.func), call[2:]
         plain = kind == _NARROW and how.how is RERUN and not how.written
-        if plain and not self.tape.full and self._small(value) and _work(func, args, out) <= LARGEST_PRODUCT:
-            self.tape.after(number, func, args, kwargs, out, ())
+        if plain and not self.tape.full and self._small(value) and _work(call) <= LARGEST_PRODUCT:
+            self.tape.after(call, ())
 
     def _kind_of(self, op: Any) -> int:
         if is_narrow(op):
@@ -134,19 +133,18 @@ class SpotChecks(Follower):
         codes = self._recorder.places.codes_between(op.place, -1)
         return bool(codes) and self._recorder.user(codes[0].co_filename)
 
-    def _due(
-        self, number: int, func: Any, kind: int, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any
-    ) -> bool:
+    def _due(self, call: Done, kind: int) -> bool:
         """Whether a call is checked: it is in forward, small, not one of too many, and of a kind that is checked, or
         computes with references."""
+        number = call.number
         if number < self._first or self._recorder.ops[number].phase not in FORWARD:
             return False
-        if self._engine.kind(func).how is VIEW:
+        if self._engine.kind(call.func).how is VIEW:
             return True
-        narrow = kind == _NARROW or self.narrow and self._concerned((args, kwargs))
+        narrow = kind == _NARROW or self.narrow and self._concerned(call[2:4])
         if not narrow and (kind == _OTHER or not self._wide()):
             return False
-        if not self._fits(number, (args, kwargs, out)) or _work(func, args, out) > LARGEST_PRODUCT or self._full(out):
+        if not self._fits(number, call[2:]) or _work(call) > LARGEST_PRODUCT or self._full(call.out):
             return False
         calls = self._calls[number] = self._calls.get(number, 0) + 1
         if calls > CALLS_OF_ONE:
@@ -232,10 +230,11 @@ class SpotChecks(Follower):
         self._recorder.unfollowed(self)
 
 
-def _work(func: Any, args: tuple[Any, ...], out: Any) -> int:
+def _work(call: Done) -> int:
     """About the multiplications of a matmul, a convolution or an attention; 0 for other ops."""
+    func, out = call.func, call.out
     name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
-    sizes = [t.shape for t in tensors_of(args) if t.dim() > 1]
+    sizes = [t.shape for t in tensors_of(call.args) if t.dim() > 1]
     if not tagged(name, "matmul", "addmm", "convolution", "attention") or len(sizes) < 2 or not isinstance(out, Tensor):
         return 0
     left, right = sizes[-2:]

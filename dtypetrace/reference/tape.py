@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..capture import private
-from .calls import plain, tensors_of
+from .calls import Done, plain, tensors_of
 
 Tensor = torch.Tensor
 MOST_BYTES = 1 << 25
@@ -76,10 +76,9 @@ class Tape:
                 if plain(t):
                     self._seen(t)
 
-    def after(
-        self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, written: Iterable[Tensor]
-    ) -> None:
-        """After a call of op ``number``; ``written``: the arguments that it wrote to."""
+    def after(self, done: Done, written: Iterable[Tensor]) -> None:
+        """After a call; ``written``: the arguments that it wrote to."""
+        number, func, args, kwargs, out = done
         if self.full or not all(map(plain, tensors_of((args, kwargs, out)))):
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():

@@ -16,7 +16,7 @@ import torch
 
 from ..capture import private, warning_places
 from ..records import LeftOut
-from .calls import ReferencedCall, tensors_of
+from .calls import Done, ReferencedCall, tensors_of
 from .engine import Engine, Written
 from .operators import Kind
 from .shadows import floating
@@ -38,21 +38,12 @@ class Undone(Engine):
         super().__init__(lambda number, followed: None, lambda number, sums: None)
         self.undone = frozenset(undone)
 
-    def _rerun(
-        self,
-        number: int,
-        func: Any,
-        kind: Kind,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        out: Any,
-        written: Written | None,
-    ) -> None:
+    def _rerun(self, done: Done, kind: Kind, written: Written | None) -> None:
         tensors, before = (written.tensors, written.before) if written is not None else ([], [])
-        call = ReferencedCall(self.shadows, func, kind, args, kwargs, out, tensors, before)
+        call = ReferencedCall(self.shadows, done, kind, tensors, before)
         if not call.made or not call.followable:
             return
-        undone = number in self.undone
+        undone = done.number in self.undone
         if not (undone or call.inherits or call.changed):
             return
         locals_ = call.run(local=True)
@@ -60,7 +51,7 @@ class Undone(Engine):
         for made, local, result in zip(call.made, locals_, results):
             if result is not None and not undone and _rounds(call, made, local):
                 result = result.to(made.dtype).to(result.dtype)
-            self._keep(number, made, result)
+            self._keep(done.number, made, result)
 
 
 def _rounds(call: ReferencedCall, made: Tensor, local: Tensor | None) -> bool:
@@ -116,7 +107,7 @@ def _of(
         old = _held(args[0], engines) if changes else []
         out = call.func(*args, **kwargs)
         for e, w in zip(engines, written):
-            e.after(call.number, call.func, args, kwargs, out, w)
+            e.after(Done(call.number, call.func, args, kwargs, out), w)
         if changes and old:
             new = _held(args[0], engines)
             _add(sums, [n - o for n, o in zip(new, old)])

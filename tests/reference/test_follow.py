@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from dtypetrace.reference.calls import Done
 from dtypetrace.reference.engine import Engine
 from dtypetrace.tracing import Trace
 
@@ -24,7 +25,7 @@ class Follow(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         written = self.engine.before(func, args, kwargs)
         out = func(*args, **(kwargs or {}))
-        self.engine.after(0, func, args, kwargs, out, written)
+        self.engine.after(Done(0, func, args, kwargs or {}, out), written)
         return out
 
     def of(self, tensor):

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import dtypetrace
+from dtypetrace.reference.calls import Done
 from dtypetrace.reference.tape import MOST_BYTES, Tape
 
 
@@ -102,12 +103,12 @@ def test_calls_are_made_again_with_the_numbers_that_they_had():
     tape, a = Tape(), torch.ones(4)
     add, mul = torch.ops.aten.add_.Tensor, torch.ops.aten.mul.Tensor
     tape.before((a, a), {})
-    tape.after(0, add, (a, 2.0), {}, a.add_(2.0), (a,))
+    tape.after(Done(0, add, (a, 2.0), {}, a.add_(2.0)), (a,))
     out = a * 3
-    tape.after(1, mul, (a, 3.0), {}, out, ())
+    tape.after(Done(1, mul, (a, 3.0), {}, out), ())
     a.zero_()  # by nobody who is followed: another storage from then on
     later = a * 5
-    tape.after(2, mul, (a, 5.0), {}, later, ())
+    tape.after(Done(2, mul, (a, 5.0), {}, later), ())
     made = {}
 
     def each(call, args, kwargs):
@@ -123,10 +124,10 @@ def test_the_tape_holds_no_tensor_of_the_program_and_has_an_end():
     import weakref
 
     tape, a = Tape(), torch.ones(4)
-    tape.after(0, torch.ops.aten.mul.Tensor, (a, 3.0), {}, a * 3, ())
+    tape.after(Done(0, torch.ops.aten.mul.Tensor, (a, 3.0), {}, a * 3), ())
     alive = weakref.ref(a)
     del a
     assert alive() is None
     large = torch.empty(MOST_BYTES + 1, dtype=torch.uint8)
-    tape.after(1, torch.ops.aten.mul.Tensor, (large, 3), {}, large, ())
+    tape.after(Done(1, torch.ops.aten.mul.Tensor, (large, 3), {}, large), ())
     assert tape.full

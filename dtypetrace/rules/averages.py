@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Recording, Tried, Value
+from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Recording, Tried, Value
 from ..source import copies, editing, expressions
 from ..tables.dtypes import DTYPES, HALF
 from ..tables.english import quoted
@@ -14,7 +14,7 @@ from ..tables.operators import tagged
 from . import wide_weights
 from .advice import advise
 from .checks import born_otherwise
-from .making import At, silent_finding
+from .making import found_at
 from .mechanisms import LEAST_MOVED, LEAST_STEPS
 from .run_facts import Run
 from .training import birth
@@ -92,7 +92,7 @@ def _towards(recording: Recording, base: int, added: int) -> bool:
 
 
 def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
-    site, dtype = run.place(op), target.dtype
+    dtype = target.dtype
     like = run.made_like(target, run.dominant(op))
     origin = like or run.asked_like(target) or run.origin(target.event, dtype, target.name or None)
     entry = _entry(run, target) if op.phase == "optimizer" else ""
@@ -100,19 +100,22 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     called = quoted(name) if name else _without_name(run, op)
     culprit = Operand(0, name or called, dtype, target.shape, "", target.holder, origin)
     said = _said(run, op, v, target)
-    ends = FlowStep(site, op.op, op.module, dtype, dtype, "value", said=said)
-    found = silent_finding(
+    if _merges(run, op):
+        fix = _fix_of_merge(run, op)
+    elif op.phase == "backward":
+        fix = _fix_of_gradient(run, op)
+    else:
+        fix = _fix(run, target, culprit, called, made_like=like is not None)
+    found = found_at(
+        run,
+        op,
         "DT307",
-        At.of(op, site),
-        culprit=culprit,
-        flow=(*birth(run.recording, target.event, origin, f"{dtype} is decided here"), ends),
-        fix=_fix_of_merge(run, op)
-        if _merges(run, op)
-        else _fix_of_gradient(run, op)
-        if op.phase == "backward"
-        else _fix(run, target, culprit, called, made_like=like is not None),
+        culprit,
+        fix,
+        begins=birth(run.recording, target.event, origin, f"{dtype} is decided here"),
+        made=dtype,
+        said=said,
         title=_title(op, dtype, entry),
-        count=op.count,
         notes=(
             f"{dtype} cannot change a number by less than {100 * DTYPES[dtype].rounding:.1g}% of it",
             *((_CORRECTIONS.format(name=quoted(entry)),) if entry and not target.shape else ()),

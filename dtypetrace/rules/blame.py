@@ -80,10 +80,11 @@ def at_op(run: Run, op: Op, culprit: Operand) -> Operand:
     return replace(culprit, origin=Origin("factory", None, op.op, run.place(op)))
 
 
-def flow_to(run: Run, op: Op, event: int, *ends: FlowStep) -> tuple[FlowStep, ...]:
+def flow_to(run: Run, op: Op, event: int, site: Place) -> tuple[FlowStep, ...]:
+    """The way of an op's dtype from its birth to where it does harm, without that."""
     steps = graph.flow(run.recording, event, run.dominant(op))
     known = (s for s in steps if s.place.stack and s.to in FLOATING)
-    return (*(s for s in known if s.place.stack[:1] != ends[-1].place.stack[:1]), *ends)
+    return tuple(s for s in known if s.place.stack[:1] != site.stack[:1])
 
 
 def unscaled(run: Run, op: Op, made: Operand) -> Place | None:

@@ -24,7 +24,7 @@ from . import averages
 from .advice import advise
 from .case import short
 from .checks import born_otherwise
-from .making import At, silent_finding
+from .making import At, found_at, silent_finding
 from .run_facts import Run
 
 _ROUNDING = 0.25
@@ -78,14 +78,18 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
         written, births = replace(written, origin=like), {}
         flow = (FlowStep(like.place, like.op or "", op.module, target.dtype, target.dtype, "value"),)
     fine = f"{quoted(written.shown)} has the dtype that {_whose(run, op)}, so the values would be cast here anyway"
-    return silent_finding(
+    return found_at(
+        run,
+        op,
         "DT203",
-        At.of(op, place),
+        written,
+        born_otherwise(run, _fix(run, written, target.event, value.dtype, place), births),
+        begins=flow,
+        source=value.dtype,
+        made=target.dtype,
+        how="copy",
         severity="warning" if why else "note",
         operands=(written, source),
-        flow=(*flow, FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy")),
-        fix=born_otherwise(run, _fix(run, written, target.event, value.dtype, place), births),
-        count=op.count,
         notes=(why or fine,),
         reach=Reach(op.count, 0, result_bytes(op) * op.count),
     )

@@ -26,7 +26,7 @@ from ..tables.english import quoted
 from ..tables.operators import destination, is_cast, is_move, name_of, tagged, writes
 from .advice import advise
 from .checks import born_otherwise
-from .making import At, silent_finding
+from .making import found_at
 from .run_facts import Run
 
 _FRACTIONS = 0.1
@@ -149,20 +149,14 @@ def _given(run: Run, op: Op) -> bool:
 
 def _inverted(run: Run, v: Value, op: Op) -> Finding:
     """``~`` of what is 0 or 1 in integers, taken for a number."""
-    flags, place = run.operand(op, 0, None), run.place(op)
+    flags = run.operand(op, 0, None)
     edit = editing.at_birth(run.recording, flags.origin.kind, flags.origin.place, "bool")
     fix = advise(flags.origin.place, f"make {quoted(flags.shown)} bool where it is made", edits=edit)
     said = f"`~` makes {_INVERTED.get(flags.dtype, '-1 and -2')} of 0 and 1 in {flags.dtype}"
-    ends = FlowStep(place, op.op, op.module, flags.dtype, flags.dtype, "value", said=said)
-    return silent_finding(
-        "DT301",
-        At.of(op, place),
-        culprit=flags,
-        flow=(*graph.flow(run.recording, op.inputs[0].event, None), ends),
-        fix=born_otherwise(run, fix, {op.inputs[0].event: "bool"}),
-        count=op.count,
-        title=f"`~` of {flags.dtype} flags is computed with as a number",
-    )
+    fix = born_otherwise(run, fix, {op.inputs[0].event: "bool"})
+    begins = graph.flow(run.recording, op.inputs[0].event, None)
+    title = f"`~` of {flags.dtype} flags is computed with as a number"
+    return found_at(run, op, "DT301", flags, fix, begins=begins, made=flags.dtype, said=said, title=title)
 
 
 _INVERTED = {"uint8": "255 and 254"}
@@ -191,14 +185,7 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
             words = f"make {quoted(culprit.shown)} int64 where it is made"
             fix = born_otherwise(run, advise(culprit.origin.place, words, edits=edit), {event: "int64"})
     said = f"{v.spoilt:,} of {v.exact:,} sampled results are outside the range of {made} and wrap around"
-    return silent_finding(
-        "DT301",
-        At.of(op, place),
-        culprit=culprit,
-        flow=(*flow, FlowStep(place, op.op, op.module, source, made, "value", said=said)),
-        fix=fix,
-        count=op.count,
-    )
+    return found_at(run, op, "DT301", culprit, fix, begins=flow, source=source, said=said)
 
 
 def _narrowed(run: Run, op: Op) -> int | None:
@@ -213,22 +200,16 @@ def _narrowed(run: Run, op: Op) -> int | None:
 
 
 def _cut_off(run: Run, v: Value, op: Op) -> Finding:
-    place, target = run.place(op), op.inputs[0]
+    target = op.inputs[0]
     value = next(i for i in op.inputs if i.dtype in REAL)
     written = run.operand(op, 0, None)
     like = _made_like(run, op)
     if like is not None:
         written = Operand(0, written.name, target.dtype, target.shape, op.device, None, like, written.written)
     said = f"{v.spoilt:,} of {v.exact:,} sampled numbers had a fraction, which {target.dtype} cuts off"
-    ends = FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy", said=said)
-    return silent_finding(
-        "DT203",
-        At.of(op, place),
-        culprit=written,
-        flow=(*graph.flow(run.recording, target.event, None), ends),
-        fix=advise(written.origin.place, f"give {quoted(written.shown)} dtype=torch.{value.dtype} where it is made"),
-        count=op.count,
-    )
+    fix = advise(written.origin.place, f"give {quoted(written.shown)} dtype=torch.{value.dtype} where it is made")
+    begins, dtypes = graph.flow(run.recording, target.event, None), {"source": value.dtype, "made": target.dtype}
+    return found_at(run, op, "DT203", written, fix, begins=begins, **dtypes, how="copy", said=said)
 
 
 def _made_like(run: Run, op: Op) -> Origin | None:
@@ -246,16 +227,10 @@ def _imaginary(run: Run, v: Value, op: Op) -> Finding:
         0, f"result of {op.op}", made, op.shape, op.device, None, Origin("cast", None, op.op, place, True)
     )
     said = f"{v.spoilt:,} of {v.exact:,} sampled numbers had an imaginary part, which {made} does not hold"
-    return silent_finding(
-        "DT203",
-        At.of(op, place),
-        culprit=culprit,
-        flow=(FlowStep(place, op.op, op.module, source, made, "cast", said=said),),
-        fix=advise(place, "take .abs() where a magnitude is meant, or .real where only the real part is"),
-        count=op.count,
-        title="a cast drops the imaginary part of complex numbers",
-        notes=("what is computed from it has lost the phase, and a part of the magnitude",),
-    )
+    fix = advise(place, "take .abs() where a magnitude is meant, or .real where only the real part is")
+    title = "a cast drops the imaginary part of complex numbers"
+    notes = ("what is computed from it has lost the phase, and a part of the magnitude",)
+    return found_at(run, op, "DT203", culprit, fix, source=source, how="cast", said=said, title=title, notes=notes)
 
 
 def _merged(run: Run, v: Value, op: Op) -> Finding:
@@ -279,18 +254,11 @@ def _coarse(run: Run, v: Value, op: Op) -> Finding:
 
 
 def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowStep, ...]) -> Finding:
-    place, source = run.place(op), _source(op)
+    source = _source(op)
     told = _NUMBERS if source in REAL and op.outputs[0] in REAL else _integers(culprit.dtype)
-    ends = FlowStep(place, op.op, op.module, source, op.outputs[0], "cast", said=what)
-    return silent_finding(
-        "DT204",
-        At.of(op, place),
-        culprit=culprit,
-        flow=(*flow, ends),
-        fix=advise(culprit.origin.place, told.change, others=(told.alternative,)),
-        count=op.count,
-        title=told.title,
-        notes=(told.limit,),
+    fix, words = advise(culprit.origin.place, told.change, others=(told.alternative,)), {"title": told.title}
+    return found_at(
+        run, op, "DT204", culprit, fix, begins=flow, source=source, how="cast", said=what, **words, notes=(told.limit,)
     )
 
 

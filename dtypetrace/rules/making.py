@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ..records import Finding, Fix, FlowStep, Frame, Op, Operand, Place, Reach
 from ..tables.codes import KINDS, TITLES
+from .run_facts import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,28 @@ class At:
     def step(cls, site: Place, module: str) -> At:
         """An optimizer's step."""
         return cls(site, "optimizer", "step", None, module)
+
+
+def found_at(
+    run: Run,
+    op: Op,
+    code: str,
+    culprit: Operand | None,
+    fix: Fix | None,
+    *,
+    begins: Iterable[FlowStep] = (),
+    source: str = "",
+    made: str = "",
+    how: str = "value",
+    said: str = "",
+    **facts: Any,
+) -> Finding:
+    """A finding about an op. Its flow ends there, after the steps that it ``begins`` with: the op takes ``source`` and
+    makes ``made``, the dtype of its first result where nothing else is said. ``facts``: as :func:`silent_finding`."""
+    site, made = run.place(op), made or (op.outputs[0] if op.outputs else "")
+    ends = FlowStep(site, op.op, op.module, source or made, made, how, said=said)
+    at, facts = At.of(op, site), {"count": op.count, **facts}
+    return silent_finding(code, at, culprit=culprit, flow=(*begins, ends), fix=fix, **facts)
 
 
 def silent_finding(

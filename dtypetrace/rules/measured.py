@@ -26,7 +26,7 @@ from .infinities import scaled
 from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
 from .lost_steps import lost_gradients
-from .making import At, silent_finding, tensor_of
+from .making import found_at, tensor_of
 from .narrow_tables import source_of
 from .run_facts import Run
 
@@ -258,25 +258,21 @@ def _at_op(
     notes = [consequence, *_begins(losses, sorted(rounded), made)]
     backward = op.phase in ("backward", "recompute")
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
-    return silent_finding(
+    return found_at(
+        run,
+        op,
         code,
-        At.of(op, site),
-        count=op.count,
-        culprit=culprit,
-        flow=flow_to(
-            run,
-            run.ops[blamed],
-            step,
-            *given_up,
-            FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op)),
-        ),
-        fix=_both_wide(run, cause.op, sorted(rounded), made)
+        culprit,
+        _both_wide(run, cause.op, sorted(rounded), made)
         if len(rounded) > 1
         else replace(_wide_here(run, itself, culprit.origin.place, made), alternatives=())
         if itself >= 0 and cause.how == "miscounted"  # bfloat16 holds fewer whole numbers, not more
         else _wide_here(run, itself, culprit.origin.place, made)
         if itself >= 0
         else _fix(run, cause, blamed, culprit, cast, backward),
+        begins=(*flow_to(run, run.ops[blamed], step, site), *given_up),
+        made=made,
+        said=_said(p, cause, made, op.op),
         title=_title(p, op, made, named if gone else ""),
         notes=tuple(notes),
     )

@@ -18,7 +18,7 @@ from math import inf, prod
 
 from .. import graph
 from ..foresight import DtypeChange
-from ..records import FORWARD, Edit, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
+from ..records import FORWARD, Edit, Finding, Fix, Input, Op, Operand, Place, Reach
 from ..source import editing, models
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import quoted
@@ -26,7 +26,7 @@ from ..tables.operators import is_cast, is_move, name_of, tagged
 from . import checks, ways
 from .advice import advise
 from .case import one, short
-from .making import At, silent_finding
+from .making import found_at
 from .run_facts import Run
 
 _OFF = 0.25
@@ -207,16 +207,10 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     notes = [narrow.what]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
         notes.append(f"{short(run.place(op))} {_taken(op, dtype, quoted(culprit.shown), quoted(table.op))}")
-    ends = FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=makes)
-    return silent_finding(
-        "DT204",
-        At.of(table, place),
-        culprit=culprit,
-        flow=(*graph.flow(run.recording, event, dtype), ends),
-        fix=_all_wide(run, narrow.table) or _fix(run, narrow, culprit, event, place),
-        count=table.count,
-        notes=notes,
-        reach=Reach(table.count, 0, 0),
+    fix = _all_wide(run, narrow.table) or _fix(run, narrow, culprit, event, place)
+    begins, reach = graph.flow(run.recording, event, dtype), Reach(table.count, 0, 0)
+    return found_at(
+        run, table, "DT204", culprit, fix, begins=begins, source=dtype, said=makes, notes=notes, reach=reach
     )
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach, Recording
+from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Place, Reach, Recording
 from ..source import editing
 from ..tables.dtypes import REAL, narrower, wider
 from ..tables.english import quoted
@@ -27,7 +27,7 @@ from . import ways
 from .advice import advise
 from .at_use import birth_words
 from .case import cast_words, short
-from .making import At, silent_finding
+from .making import found_at
 from .run_facts import Run, quantity, reach_of
 
 _FAR = 3
@@ -220,14 +220,17 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
         return None
     steps = graph.flow(run.recording, op.inputs[cause.operand].event, cause.expected)
     low = next((i.dtype for i in op.inputs if i.dtype in REAL and i.dtype != made), cause.expected)
-    return silent_finding(
+    return found_at(
+        run,
+        op,
         "DT201",
-        At.of(op, place),
+        culprit,
+        _fix(run.recording, culprit, cause.expected, place),
+        begins=steps,
+        source=f"{low} + {culprit.dtype}",
+        how="promotion",
         severity="warning" if serious else "note",
         operands=operands,
-        culprit=culprit,
-        flow=(*steps, FlowStep(place, op.op, op.module, f"{low} + {culprit.dtype}", made, "promotion")),
-        fix=_fix(run.recording, culprit, cause.expected, place),
         count=cause.calls,
         notes=_notes(run, cause, culprit, reach, serious),
         reach=reach,

@@ -25,7 +25,7 @@ from .case import short
 from .infinities import harm, unmeant
 from .kept_wide import cast_wide, compute_wide, keep_wide, scale_loss, wide_here
 from .losses import feeds_pole
-from .making import At, silent_finding
+from .making import found_at
 from .mechanisms import LEAST_STEPS
 from .run_facts import Run
 
@@ -76,15 +76,10 @@ def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
         calls = stores and v.lost_calls >= _FEW_CALLS
         lost = f"in {v.lost_calls:,} calls nearly all" if calls else f"{v.flushed:,} of {v.nonzero:,}"
         said = f"{lost} numbers become zero: the smallest float16 is 6e-08"
-        ends = FlowStep(site, op.op, op.module, "float32", "float16", "copy", said=said)
-        finding = silent_finding(
-            "DT302",
-            At.of(op, site),
-            culprit=culprit,
-            flow=flow_to(run, op, event, ends),
-            fix=advise(culprit.origin.place, "keep the optimizer's state in float32, or in bfloat16"),
-            count=op.count,
-        )
+        fix = advise(culprit.origin.place, "keep the optimizer's state in float32, or in bfloat16")
+        begins = flow_to(run, op, event, site)
+        dtypes = {"source": "float32", "made": "float16"}
+        finding = found_at(run, op, "DT302", culprit, fix, begins=begins, **dtypes, how="copy", said=said)
         found.setdefault((culprit.origin.place.stack[:1], site.stack[:1]), finding)
     yield from found.values()
 
@@ -191,17 +186,10 @@ def _overflow(run: Run, first: Value, notes: tuple[str, ...], harmful: bool) -> 
     peak = max((run.values[i.producer].peak for i in op.inputs if i.producer in run.values), default=0.0)
     upto = f" (up to {peak:.3g})" if 0 < peak < inf else ""
     said = f"finite {source} goes in{upto}, infinity comes out: the largest {made} is {DTYPES[made].largest:.5g}"
-    ends = FlowStep(site, op.op, op.module, source, made, "cast" if cast else "value", said=said)
-    return silent_finding(
-        "DT301",
-        At.of(op, site),
-        severity="warning" if harmful else "note",
-        culprit=culprit,
-        flow=flow_to(run, op, event, ends),
-        fix=wide_here(run, first.op, site) if here else keep_wide(run, first.op, culprit, site, cast),
-        count=first.made,
-        notes=notes,
-    )
+    facts = {"severity": "warning" if harmful else "note", "count": first.made, "notes": notes}
+    fix = wide_here(run, first.op, site) if here else keep_wide(run, first.op, culprit, site, cast)
+    begins, how = flow_to(run, op, event, site), "cast" if cast else "value"
+    return found_at(run, op, "DT301", culprit, fix, begins=begins, source=source, how=how, said=said, **facts)
 
 
 def _flushed_above(run: Run, number: int) -> Value | None:
@@ -235,23 +223,24 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
     if zero.vanished:
         said = f"{zero.vanished:g} is 0 in {dtype}: {least}"
     made = op.outputs[0] if op.outputs else dtype
-    meets = f"{quoted(op.op)} meets the zero: infinity or NaN comes out"
-    steps = [FlowStep(site, op.op, op.module, dtype, made, "value", said=meets)]
-    elsewhere = where.stack[:1] != site.stack[:1]
+    begins, elsewhere = flow_to(run, flushing, event, site), where.stack[:1] != site.stack[:1]
     if elsewhere:
-        steps.insert(0, FlowStep(where, flushing.op, flushing.module, dtype, dtype, "value", said=said))
+        begins = (*begins, FlowStep(where, flushing.op, flushing.module, dtype, dtype, "value", said=said))
     kept = run.used_as(zero.op) if is_cast(flushing) else ""
     values = f"values of {quoted(kept)}" if kept else "values"
     larger = (f"use an epsilon that {dtype} can hold, such as 1e-6",) if zero.vanished else ()
-    return silent_finding(
+    return found_at(
+        run,
+        op,
         "DT302",
-        At.of(op, site),
+        culprit,
+        compute_wide(run, zero.op, larger),
+        begins=begins,
+        source=dtype,
+        made=made,
+        said=f"{quoted(op.op)} meets the zero: infinity or NaN comes out",
         severity="warning" if harmful else "note",
-        culprit=culprit,
-        flow=flow_to(run, flushing, event, *steps),
-        fix=compute_wide(run, zero.op, larger),
         title=f"{quoted(op.op)} meets {values} that became zero in {dtype}" if flushing is not op else "",
-        count=op.count,
         notes=() if elsewhere else (said,),
     )
 
@@ -272,17 +261,20 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
     lost = f"in the gradient of this line's result, {lost}" if backward else lost
     source = op.inputs[0].dtype if op.inputs else ""
     said = f"{lost}, whose smallest number is {DTYPES[dtype].smallest:.0e}"
-    ends = FlowStep(site, op.op, op.module, source, dtype, "cast", said=said)
-    flow = flow_to(run, op, event, ends)
+    begins = flow_to(run, op, event, site)
     if region is not None:
         culprit = replace(culprit, origin=Origin("autocast", None, "autocast", region, True))
-        flow = FlowStep(region, "autocast", "", "float32", "float16", "autocast"), ends
-    return silent_finding(
+        begins = (FlowStep(region, "autocast", "", "float32", "float16", "autocast"),)
+    return found_at(
+        run,
+        op,
         "DT305" if starved else "DT302",
-        At.of(op, site),
-        culprit=culprit,
-        flow=flow,
-        fix=scale_loss(run, site, culprit) if backward else cast_wide(run, worst.op),
+        culprit,
+        scale_loss(run, site, culprit) if backward else cast_wide(run, worst.op),
+        begins=begins,
+        source=source,
+        how="cast",
+        said=said,
         count=worst.measured,
         title=f"the gradient of {starved} becomes zero in {dtype}" if starved else "",
         notes=_elsewhere(run, op, flushed),

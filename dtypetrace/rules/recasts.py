@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .. import graph
 from ..foresight import DtypeChange
-from ..records import FORWARD, NO_CHANGE, Finding, Fix, FlowStep, Op, Place, Reach
+from ..records import FORWARD, NO_CHANGE, Finding, Fix, Op, Place, Reach
 from ..source import models
 from ..tables.dtypes import REAL
 from ..tables.english import listed, quoted
@@ -14,7 +14,7 @@ from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, result_byte
 from . import checks, titles
 from .advice import advise
 from .case import one, short
-from .making import At, silent_finding
+from .making import found_at
 from .run_facts import Run, quantity, reach_of
 
 _OFTEN = 3
@@ -86,16 +86,19 @@ class _Casts:
         weight = run.operand(op, 0, to)
         source = weight.dtype if how == "autocast" else to
         where = weight.origin.place if weight.origin.place.stack else place
-        ends = FlowStep(place, op.op, op.module, source, to, how, said=said)
         weights = f"{titles.shared([weight.shown], len(self.ops))} {'are' if len(self.ops) > 1 else 'is'}"
-        return silent_finding(
+        fix = _cast_once(self, once) if once is not None else None
+        return found_at(
+            run,
+            op,
             "DT205",
-            At.of(op, place),
+            weight,
+            fix or advise(where, *change, kind=kind, named=named),
+            begins=graph.flow(run.recording, op.inputs[0].event, to),
+            source=source,
+            how=how,
+            said=said,
             severity=severity,
-            culprit=weight,
-            flow=(*graph.flow(run.recording, op.inputs[0].event, to), ends),
-            fix=(_cast_once(self, once) if once is not None else None)
-            or advise(where, *change, kind=kind, named=named),
             title=f"{weights} cast to {to} again at each call, to the same numbers",
             count=self.reach.ops,
             notes=(*notes, *self.kept),

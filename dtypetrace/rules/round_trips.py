@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 
 from .. import graph
-from ..records import FORWARD, NO_CHANGE, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
+from ..records import FORWARD, NO_CHANGE, Finding, Fix, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import REAL, wider
 from ..tables.english import listed, quoted
 from ..tables.operators import NAMED_CASTS, is_cast, is_move, name_of, result_bytes, tagged, writes
 from .advice import advise
-from .making import At, silent_finding
+from .making import found_at
 from .run_facts import Run, quantity
 
 _Trips = list[tuple[int, int]]
@@ -134,7 +134,7 @@ def _detour(run: Run, values: list[_Trips]) -> Finding:
     pairs = [pair for trips in values for pair in trips]
     begin, end = (run.ops[n] for n in pairs[0])
     calls = sum(run.ops[n].count for n in {b for b, _ in pairs})
-    value, wide, place = _value(begin), begin.outputs[0], run.place(end)
+    value, wide = _value(begin), begin.outputs[0]
     low = value.dtype
     away, culprit = run.operand(begin, begin.inputs.index(value), low), run.operand(end, 0, low)
     here = culprit.origin.place if writes(begin) else run.place(begin)
@@ -153,15 +153,18 @@ def _detour(run: Run, values: list[_Trips]) -> Finding:
         notes.append(f"autocast casts the value back for {quoted(end.op)}")
     if theirs:
         notes.append(f"the cast to {wide} is the library's own")
-    ends = FlowStep(place, end.op, end.module, wide, low, "cast")
-    return silent_finding(
+    return found_at(
+        run,
+        end,
         "DT202",
-        At.of(end, place),
+        culprit,
+        _leave_out(run, first, end, culprit, here),
+        begins=graph.flow(run.recording, end.inputs[0].event, low)[-1:],
+        source=wide,
+        made=low,
+        how="cast",
         severity="warning" if serious else "note",
         operands=(away, culprit),
-        culprit=culprit,
-        flow=(*graph.flow(run.recording, end.inputs[0].event, low)[-1:], ends),
-        fix=_leave_out(run, first, end, culprit, here),
         count=calls,
         notes=notes,
         reach=reach,

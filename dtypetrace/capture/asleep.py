@@ -27,8 +27,12 @@ from .session import Session
 from .windows import Windows
 
 _OWN_HOOKS = "_forward_hooks"
+_HOOKS = "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"
 _CHANGES: tuple[tuple[Any, str, str], ...] = (
     (nn.Module, "_apply", "a cast or a move of a model"),
+    (nn.Module, "eval", "a model that is evaluated"),
+    (torch.amp.GradScaler, "__init__", "a new loss scaler"),
+    *((nn.Module, name, "a new hook") for name in _HOOKS),
     (nn.Module, "state_dict", "a state that was read"),
     (torch.optim.Optimizer, "state_dict", "a state that was read"),
     (nn.Module, "load_state_dict", "a state that was loaded"),

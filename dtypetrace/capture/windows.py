@@ -7,6 +7,7 @@ the step before it ended, so that a whole one is seen, with all batches whose gr
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from .novelty import Novelty
 _MORE = 3
 """After so many steps of other optimizers, beyond twice as many as ever before, the one that set the pace counts as
 abandoned: another training has begun."""
+_ELSEWHERE = "steps from other lines"
 
 
 class Windows:
@@ -71,6 +73,8 @@ class Windows:
             self.watched += self.attached
         elif self.novelty is not None:
             return  # it judges whole rounds
+        if self.novelty is not None and self.novelty.happens(_ELSEWHERE, sys._getframe(1)):
+            self.novelty.soon(_ELSEWHERE)
         wanted = self._wanted()
         if wanted is not self.attached:
             self._change(wanted)

@@ -100,8 +100,8 @@ def validation(step, net):
 def test_the_first_validation_wakes_it_the_second_does_not():
     with watch() as t:
         train(100, after=validation, trace=t)
-    assert "21 (a call that was not seen before)" in t.recording.meta["watched"]
-    assert t.recording.meta["watched"].count("not seen before") == 1
+    assert "21 (a model that is evaluated)" in t.recording.meta["watched"]
+    assert t.recording.meta["watched"].count("(") == 1
     evaluated = [o for o in t.recording.ops if o.op == "linear" and o.shape[0] == 2]
     assert evaluated and sum(o.count for o in evaluated) < 20  # it sleeps again during the validation
 
@@ -116,6 +116,9 @@ def test_the_first_validation_wakes_it_the_second_does_not():
         lambda net: torch.utils.data.DataLoader([1, 2]),
         lambda net: torch.set_default_dtype(torch.float32),
         lambda net: net.append(nn.Identity()),
+        lambda net: net.eval(),
+        lambda net: net.register_forward_hook(lambda *_: None),
+        lambda net: torch.amp.GradScaler("cpu"),
         lambda net: torch.load(__import__("io").BytesIO(saved())),
     ],
 )
@@ -123,6 +126,24 @@ def test_what_changes_models_or_dtypes_wakes_it(change):
     with watch() as t:
         _, woke, _ = train(40, lambda s, net: change(net) if s == 35 else None, trace=t)
     assert woke == [35]
+
+
+def test_steps_from_other_lines_wake_it_where_no_module_is_called():
+    weight = torch.ones(4, requires_grad=True)
+    optimizer, on = torch.optim.SGD([weight], lr=1e-5), []
+
+    def fit(number):
+        on.extend([number] * t.is_attached)
+        weight.square().sum().backward()
+        optimizer.step()
+
+    with watch() as t:
+        for number in range(1, 40):
+            fit(number)
+        for number in range(40, 60):
+            fit(number)
+    assert on == [*FIRST, 17, 33, 41, 42, 43, 44, 50, 58]
+    assert "41-44 (steps from other lines)" in t.recording.meta["watched"]
 
 
 def saved():

@@ -179,6 +179,31 @@ for step in range(8):
     optimizer.step()
     optimizer.zero_grad()
 """,
+    "a mask that a validation makes": TRAINED
+    + """
+def validate():
+    net.eval()
+    mask = torch.zeros(4, 8, dtype=torch.float64)  #!
+    with torch.no_grad():
+        net(batch() + mask)
+validate()
+""",
+    "a second phase of a program without modules": """
+weight = torch.ones(8, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=1e-5)
+def fit(x):
+    loss = (x * weight).square().mean()
+    loss.backward()
+    optimizer.step()
+def refine(x):
+    loss = (x * weight).half().square().mean() * 7e4  #!
+    loss.backward()
+    optimizer.step()
+for step in range(24):
+    fit(batch())
+for step in range(8):
+    refine(batch())
+""",
     "a weight of the loss in float64": LOOP.replace("33", "70")
     + """    y = net(batch())
     if step >= 30:

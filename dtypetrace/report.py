@@ -12,15 +12,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .parts import attempt, collected
 from .records import SCHEMA, Finding, Recording
 from .records.plain import to_plain
 from .render.console import console, lines, notes_for, summary, text, why_text
-
-if TYPE_CHECKING:
-    from .lora.verdict import Retraining
 
 __all__ = [
     "FORMATS", "SCHEMA_FILE", "console", "lines", "notes_for", "operators_text", "receipt_text", "summary", "text",
@@ -116,13 +113,13 @@ def write_html(
     findings: Sequence[Finding],
     *,
     source: bool = True,
-    retraining: Retraining | None = None,
 ) -> None:
-    """Writes the HTML report, one file that loads nothing. ``source=False`` leaves the program's text out;
-    ``retraining`` is shown in it, too. Raises OSError where it cannot be written."""
+    """Writes the HTML report, one file that loads nothing.
+
+    ``source=False`` leaves the program's text out. Raises OSError where it cannot be written."""
     from .render import html_report
 
-    write_atomically(path, html_report.render(recording, findings, source=source, retraining=retraining))
+    write_atomically(path, html_report.render(recording, findings, source=source))
 
 
 def write_atomically(path: str | os.PathLike[str], text: str) -> None:

@@ -79,13 +79,12 @@ class View(ABC):
         report.write_json(path, *self._shown)
         return None
 
-    def report(self, path: str | os.PathLike[str], *, source: bool = True, retraining: Any = None) -> None:
+    def report(self, path: str | os.PathLike[str], *, source: bool = True) -> None:
         """Writes the HTML report: one file that opens anywhere and loads nothing. ``source=False`` leaves the program's
-        text out; ``retraining``, the result of ``retrain_lora``, is added to it. Raises OSError where it cannot be
-        written."""
+        text out. Raises OSError where it cannot be written."""
         from . import report
 
-        report.write_html(path, *self._shown, source=source, retraining=retraining)
+        report.write_html(path, *self._shown, source=source)
 
     def show(self, *, source: bool = True) -> None:
         """Displays the whole HTML report below a notebook's cell. Raises RuntimeError outside a notebook."""
@@ -106,7 +105,7 @@ class View(ABC):
 
     def to_dataframe(self, of: str = "ops") -> Any:
         """A ``pandas.DataFrame`` with one row for each distinct op, or, with ``of``, for each of the ``findings``,
-        ``casts``, ``parameters``, ``gradients`` or ``modules``. ``dtypetrace.render.frames.frame`` lists
+        ``casts``, ``parameters`` or ``gradients``. ``dtypetrace.render.frames.frame`` lists
         the columns. Raises ValueError for another name."""
         from .render import frames
 

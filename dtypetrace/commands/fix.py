@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..errors import UsageError
 from . import arguments
@@ -17,8 +16,8 @@ class FixCommand:
     is refused, then for each warning that it knows an edit for, one patch each. What the script prints is shown once,
     on stderr; stdout gets the diffs. Nothing is written without --write.
 
-    If adapters (LoRA and the like) in float16 or bfloat16 do not learn, and no edit is proven that lets them learn, or
-    with --html, the script runs twice more with the adapters in float32: in one run they are trained, in the other
+    If adapters (LoRA and the like) in float16 or bfloat16 do not learn, and no edit is proven that lets them learn,
+    the script runs twice more with the adapters in float32: in one run they are trained, in the other
     they keep their first values. Comparing these runs with the first one shows what kept each adapter from learning,
     and whether it learns in float32.
 
@@ -46,12 +45,6 @@ class FixCommand:
             help="end all runs after this time (90s, 2m), with what is proven by then (default: 4 minutes after the "
             "first run, or the time of 4 more runs)",
         )
-        add(
-            "--html",
-            type=Path,
-            metavar="F",
-            help="write the report of the run with casts inserted, and of the adapters' runs, as one HTML file",
-        )
         arguments.add_source(parser)
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
@@ -59,7 +52,6 @@ class FixCommand:
         if options.force and not options.write:
             raise UsageError("--force does nothing without --write")
         source = arguments.source_folder(options)
-        html = arguments.writable("--html", options.html) if options.html else None
         status = program.refused()
         if status is not None:
             return SystemExit(status)
@@ -73,7 +65,6 @@ class FixCommand:
             write=options.write,
             force=options.force,
             budget=options.budget,
-            html=html,
         )
         with signals.said("fix"):
             return SystemExit(fixing.fix(request))

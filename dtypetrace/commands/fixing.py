@@ -7,12 +7,9 @@ import shlex
 import sys
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from .. import report
 from ..autofix import Outcome, Proof, Repair, RunFailed, Runner, describe
 from ..errors import UsageError
-from ..lora.verdict import Retraining
 from ..parts import attempt, collected
 from ..render import diffs
 from ..render import retraining as retraining_views
@@ -43,10 +40,6 @@ class Request:
     """Write the patch although it is not proven."""
     budget: float | None = None
     """Seconds that all runs may take together; None: as ``repair.clock`` says."""
-    after_run: bool = False
-    """Whether ``run --try`` asks, whose run has just printed what the script prints."""
-    html: Path | None = None
-    """Where to write the report of the healed run, with the result of retraining its adapters."""
 
     @property
     def name(self) -> str:
@@ -81,14 +74,13 @@ def fix(request: Request) -> int:
 
 def _repaired(request: Request, run: Runner, clock: Clock) -> int:
     name = request.name
-    command = "run --try" if request.after_run else "fix"
     _say(
-        f"dtypetrace {command}: runs {name} several times, first with casts inserted, then with patches. "
+        f"dtypetrace fix: runs {name} several times, first with casts inserted, then with patches. "
         "Files that the script writes are written in each run"
     )
     repair = Repair(run, say=_say, clock=clock)
     try:
-        healed = repair.find(shown=not request.after_run)
+        healed = repair.find(shown=True)
         _needs_stdin(name, healed)
         if clock.planned:
             _say(clock.planned)
@@ -99,7 +91,7 @@ def _repaired(request: Request, run: Runner, clock: Clock) -> int:
     if verdict is not None:
         _print_repair(repair, verdict)
         if not verdict.proven:
-            _experiment(repair, healed, healed, request, proven=False)
+            _experiment(repair, healed, healed, proven=False)
             return _written(repair, proven=False, request=request) or 1
     return _mended(repair, healed, request)
 
@@ -114,7 +106,7 @@ def _mended(repair: Repair, healed: Outcome, request: Request) -> int:
         found, last = attempt("the edits against what it warns of", lambda: mended(repair, last, show), ([], last))
         if not refused and not any(m.proof.proven for m in found):
             found = [*found, *attempt("what its compiled code does", lambda: _as_compiled(repair, healed), [])]
-    learns = _experiment(repair, healed, last, request, proven=True)
+    learns = _experiment(repair, healed, last, proven=True)
     proven = [m for m in found if m.proof.proven]
     only = next((m for m in found if m.changes), None) if not proven and not refused else None
     if only is not None:  # the best there is, for --force
@@ -167,31 +159,15 @@ def _left(repair: Repair, request: Request, last: Outcome, tried: set[str], *, p
     return patched or not (left or few)
 
 
-def _experiment(repair: Repair, healed: Outcome, last: Outcome, request: Request, *, proven: bool) -> bool:
-    """Runs adapters that do not learn in float32, where no patch lets them learn, or where the page is to show it.
-    Writes the page. Returns whether the adapters learn, or there are none.
+def _experiment(repair: Repair, healed: Outcome, last: Outcome, *, proven: bool) -> bool:
+    """Runs adapters that do not learn in float32, where no patch lets them learn. Returns whether the adapters learn,
+    or there are none.
 
     ``healed``: the first run. ``last``: that with the patches that are proven.
     """
-    learns, retraining, page = True, None, request.html
-    mended = proven and last is not healed and adapters_again.seen_to_learn(last.adapters)
-    if page is not None or not mended:
-        learns, retraining = attempt(
-            "whether the adapters learn", lambda: _retrained(repair, healed, proven), (False, None)
-        )
-    written = page is None or attempt("the HTML report", partial(_html, page, healed, retraining), False)
-    return (learns or mended) and written
-
-
-def _html(path: Path, healed: Outcome, retraining: Retraining | None) -> bool:
-    """Writes the report of the healed run; returns whether that worked. If not, the patch is still worth having."""
-    try:
-        shown = conclude(healed.recording)
-        report.write_html(path, shown.recording, shown.findings, retraining=retraining)
-    except OSError as failure:
-        _say(f"dtypetrace: error: --html {path} could not be written: {failure}")
-        return False
-    return True
+    if proven and last is not healed and adapters_again.seen_to_learn(last.adapters):
+        return True
+    return attempt("whether the adapters learn", lambda: _retrained(repair, healed, proven), False)
 
 
 def _print_repair(repair: Repair, verdict: Proof) -> None:
@@ -228,14 +204,14 @@ def _print_diff(text: str) -> None:
     sys.stdout.flush()
 
 
-def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retraining | None]:
+def _retrained(repair: Repair, found: Outcome, proven: bool) -> bool:
     """Whether the adapters learn, as they are or with the patch. If they do not as they are, prints and returns the
     comparison with float32. ``found``: the first, healed run."""
     outcome, patch = adapters_again.before(repair, found, proven)
     measured = outcome.adapters
     failing = adapters_again.failing(measured)
     if measured is None or not failing:
-        return True, None
+        return True
     kinds = sorted({measured.mechanisms[name].name for name in failing})
     dtypes = " and ".join(sorted({measured.updates[n].dtype for name in failing for n in measured.adapters[name]}))
     many = f"{len(failing)} adapters in {dtypes} do" if len(failing) > 1 else f"an adapter in {dtypes} does"
@@ -248,14 +224,14 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
         retraining = adapters_again.again(repair, patch, measured)
     except (RunFailed, OutOfTime, adapters_again.NotComparable) as failure:
         _say(f"could not check whether the adapters learn in float32: {failure}")
-        return False, None
+        return False
     _say(retraining_views.text(retraining))
     if already or not retraining.confirmed:
         if advice := adapters_again.advice(retraining):
             _say(f"help: {advice}")
     else:
         _say_remedy(outcome)
-    return retraining.confirmed and already, retraining
+    return retraining.confirmed and already
 
 
 def _say_remedy(outcome: Outcome) -> None:

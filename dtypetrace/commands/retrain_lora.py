@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -10,11 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .. import report
 from ..lora.retrain import retrain
 from ..lora.verdict import Retraining
-from ..records import Recording
-from ..render import retraining
+from ..render import notebook, retraining
 
 
 def retrain_lora(
@@ -86,12 +83,8 @@ class RetrainingResult(Retraining):
         """Two rows for each adapter, ``before`` and ``after``, as a pandas DataFrame."""
         return retraining.frame(self)
 
-    def report(self, path: str | os.PathLike[str]) -> None:
-        """Writes verdict and table as one HTML file that opens anywhere and loads nothing."""
-        report.write_html(path, Recording(), (), retraining=self)
-
     def __repr__(self) -> str:
         return retraining.text(self)
 
     def _repr_html_(self) -> str:
-        return retraining.html(self)
+        return notebook.text_html(retraining.text(self))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -39,9 +37,6 @@ def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") ->
     gradient's greatest magnitude), subnormal (share of the gradient below float16's normal range), moved (share of
     the numbers with a gradient that changed), magnitude (mean of the weights), change (mean of a step),
     learning_rate. Values need ``precision="values"``.
-
-    ``modules``, indexed by name: calls (how often the program called its forward), parameters (numbers of its own),
-    dtypes (of these), ops (calls of ops in it, not in the modules inside).
 
     Phase and severity are ordered categories, so sorting puts forward before backward and note before error; modules,
     ops and dtypes are plain categories.
@@ -111,28 +106,6 @@ def _line(place: Callable[[Any], Place]) -> dict[str, _Column]:
 
 def _of_culprit(read: Callable[[Any], Any], nothing: Any = "") -> Callable[[Finding], Any]:
     return lambda f: read(f.culprit) if f.culprit else nothing
-
-
-@dataclass(frozen=True)
-class _ModuleRow:
-    name: str
-    calls: int
-    parameters: int
-    dtypes: str
-    ops: int
-
-
-def _modules(recording: Recording, findings: Sequence[Finding]) -> list[_ModuleRow]:
-    ran, numbers, dtypes = Counter[str](), Counter[str](), defaultdict[str, set[str]](set)
-    for op in recording.ops:
-        ran[op.module] += op.count
-    for row in listings.parameters(recording):
-        numbers[row.module] += row.size
-        dtypes[row.module].add(row.dtype)
-    return [
-        _ModuleRow(name, calls, numbers[name], ", ".join(sorted(dtypes[name])), ran[name])
-        for name, calls in listings.module_calls(recording).items()
-    ]
 
 
 _FRAMES: dict[str, tuple[Callable[[Recording, Sequence[Finding]], Sequence[Any]], str, dict[str, _Column]]] = {
@@ -209,11 +182,6 @@ _FRAMES: dict[str, tuple[Callable[[Recording, Sequence[Finding]], Sequence[Any]]
             **_own("float64", "magnitude change"),
             "learning_rate": ("float64", lambda r: r.lr),
         },
-    ),
-    "modules": (
-        _modules,
-        "name",
-        {**_own("integer", "calls parameters"), **_own("str", "dtypes"), **_own("integer", "ops")},
     ),
 }
 """Of each frame the rows, the attribute that is its index (empty: their numbers), and the columns."""

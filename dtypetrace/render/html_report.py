@@ -9,13 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import graph
-from ..lora.verdict import Retraining
 from ..parts import attempt, collected
-from ..records import Finding, Place, Recording
+from ..records import Finding, Recording
 from ..rules import receipt
-from ..tables.english import quoted
 from . import action, coverage, html_text, listings, module_tree, page_tables, receipts, timeline, wording
-from . import retraining as views
 from .cards import Card, card
 
 _DRAWN = 30
@@ -49,23 +46,17 @@ class Page:
     legend: list[tuple[str, str]] = field(default_factory=list)
     ticks: bool = False
     tables: list[dict[str, Any]] = field(default_factory=list)
-    adapters: Retraining | None = None
 
 
-def page(
-    recording: Recording, findings: Sequence[Finding], *, source: bool = True, retraining: Retraining | None = None
-) -> Page:
-    """The view of a trace, without the parts that failed. ``source=False`` leaves the program's text out;
-    ``retraining`` is added, or shown alone where nothing was traced."""
+def page(recording: Recording, findings: Sequence[Finding], *, source: bool = True) -> Page:
+    """The view of a trace, without the parts that failed. ``source=False`` leaves the program's text out."""
     with collected() as failed:
-        shown = _page(recording, findings, source=source, retraining=retraining)
+        shown = _page(recording, findings, source=source)
     shown.not_seen += [sentence for sentence in failed if sentence not in shown.not_seen]
     return shown
 
 
-def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, retraining: Retraining | None) -> Page:
-    if retraining is not None and not recording.meta:
-        return _retraining_alone(retraining)
+def _page(recording: Recording, findings: Sequence[Finding], *, source: bool) -> Page:
     seen: Counter[str] = Counter()
     anchors = []
     for f in findings:
@@ -100,7 +91,6 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
         legend=[(f, timeline.NAMES[f]) for f in timeline.NAMES if families[f]],
         ticks=any(r.change for r in rows),
         tables=page_tables.tables(recording, rows),
-        adapters=retraining,
     )
 
 
@@ -110,52 +100,15 @@ def _stopped(recording: Recording) -> str:
     return f"{wording.relative(frame.file)}:{frame.line}" if frame is not None else ""
 
 
-def _retraining_alone(retraining: Retraining) -> Page:
-    headline, tone = views.headline(retraining), views.tone(retraining)
-    told = action.Action([(f"{headline}.", False)], tone, why=[f"{views.over(retraining)}, {_BOTH_RUNS}."])
-    title = f"dtypetrace: {headline}"
-    return Page(title, told, tone, adapters=retraining)
-
-
-_BOTH_RUNS = "as they are and in float32"
-
-
-def verdict(recording: Recording, findings: Sequence[Finding]) -> str:
-    """One sentence: the worst finding's, or that there is none."""
-    if not findings:
-        return action.sentence(coverage.nothing_found(recording))
-    first = findings[0]
-    culprit = first.culprit
-    born = ""
-    if culprit is not None and culprit.origin.place.stack:
-        born = f" {quoted(culprit.shown)} is {culprit.dtype} because of {wording.at(_outermost(culprit.origin.place))}."
-    return action.sentence(first.title) + born
-
-
-def _outermost(place: Place) -> Place:
-    user = place.user_frame
-    return Place((user,)) if user is not None else place
-
-
-def over(recording: Recording) -> str:
-    steps, ops = recording.meta.get("steps", 0), recording.meta.get("ops", 0)
-    watched = f"{steps:,} optimizer step{'s' if steps != 1 else ''}, {ops:,} ops watched"
-    return "; ".join(part for part in (watched, coverage.watched(recording), coverage.work_line(recording)) if part)
-
-
 # ---------------------------------------------------------------- rendering
 
 
-def render(
-    recording: Recording, findings: Sequence[Finding], *, source: bool = True, retraining: Retraining | None = None
-) -> str:
+def render(recording: Recording, findings: Sequence[Finding], *, source: bool = True) -> str:
     """The report as one HTML document that loads nothing."""
-    shown = page(recording, findings, source=source, retraining=retraining)
+    shown = page(recording, findings, source=source)
     script = html_text.script()
     filled = html_text.template("report.html.j2").render(
         page=shown,
-        adapters=views,
-        both_runs=_BOTH_RUNS,
         css=html_text.asset("report.css"),
         js=script,
         script_hash=html_text.script_hash(script),

@@ -1,12 +1,11 @@
-"""A retraining of adapters: the verdict in words, as text, as HTML for a notebook, as a frame."""
+"""A retraining of adapters: the verdict in words, as text and as a frame."""
 
 from __future__ import annotations
 
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from html import escape
+from dataclasses import asdict
 from typing import Any
 
 from ..lora.verdict import (
@@ -23,10 +22,6 @@ from ..lora.verdict import (
 from ..records import State
 from ..terminal import seen
 
-NUMBERS = ("gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
-"""The numbers that the tables show for an adapter in a run, in the order of ``numbers``."""
-MOST_ROWS = 40
-"""Rows of the tables: adapters with the same result share a row, so more is rare."""
 _WIDTH = 114
 """Columns of the text: those of its table."""
 
@@ -44,11 +39,6 @@ def headline(r: Retraining) -> str:
     if 0 < healthy < len(r.adapters):
         return f"Not confirmed: in float32 only {healthy} of {len(r.adapters)} adapters were seen to learn"
     return "Not confirmed: in float32 the adapters were not seen to learn"
-
-
-def tone(r: Retraining) -> str:
-    """The class of the verdict: ``clean``, ``note`` or ``warning``."""
-    return "clean" if learning_is_seen(r) else "note" if r.confirmed else "warning"
 
 
 def over(r: Retraining) -> str:
@@ -121,36 +111,6 @@ def learning_is_seen(result: Retraining) -> bool:
 # ---------------------------------------------------------------- the table
 
 
-@dataclass(frozen=True)
-class RunRow:
-    """One adapter in one run as the tables show it; ``numbers`` are those of ``NUMBERS``."""
-
-    label: str
-    dtype: str
-    verdict: str
-    numbers: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class AdapterRow:
-    """Adapters with the same result in both runs: the first one's name, and how many more there are."""
-
-    name: str
-    more: int
-    runs: tuple[RunRow, ...]
-
-
-def rows(r: Retraining) -> list[AdapterRow]:
-    """The rows of the tables."""
-    return [_row(members) for members in _alike(r)[:MOST_ROWS]]
-
-
-def _row(members: Sequence[AdapterVerdict]) -> AdapterRow:
-    sides = ((AS_THEY_ARE, [v.before for v in members]), (IN_FLOAT32, [v.after for v in members]))
-    runs = tuple(RunRow(label, s[0].dtype, s[0].verdict, _numbers(s)) for label, s in sides)
-    return AdapterRow(members[0].name, len(members) - 1, runs)
-
-
 def _alike(r: Retraining) -> list[list[AdapterVerdict]]:
     """Groups of adapters with the same result in both runs."""
     groups: dict[tuple[str, str, str], list[AdapterVerdict]] = {}
@@ -162,7 +122,7 @@ def _alike(r: Retraining) -> list[list[AdapterVerdict]]:
 def _numbers(sides: Sequence[AdapterInRun]) -> tuple[str, ...]:
     """Means over adapters: gradient norm, zeros, subnormals, moved, update, resolution."""
     if all(s.verdict == "refused" for s in sides):
-        return ("-",) * len(NUMBERS)  # the run ended before anything was measured
+        return ("-",) * 6  # the run ended before anything was measured
     shares = [f"{mean([getattr(s, name) for s in sides]):.0%}" for name in ("zeros", "subnormal", "moved")]
     sizes = [f"{mean([getattr(s, name) for s in sides]):.1e}" for name in ("gradient", "change", "resolution")]
     return (sizes[0], *shares, *sizes[1:])
@@ -188,33 +148,14 @@ def text(r: Retraining) -> str:
         lines += textwrap.wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="    ")
     header = ("gradient", "zeros", "subnormal", "moved", "update", "resolution")
     lines += ["", f"  {'run':<12}{'dtype':<10}{'verdict':<18}" + "".join(f"{h:>12}" for h in header)]
-    for row in map(_row, _alike(r)):
-        lines.append(row.name + (f", and {row.more} more like it" if row.more else ""))
-        for run in row.runs:
-            numbers = "".join(f"{number:>12}" for number in run.numbers)
-            lines.append(f"  {run.label:<12}{run.dtype:<10}{run.verdict:<18}{numbers}")
+    for members in _alike(r):
+        more = f", and {len(members) - 1} more like it" if len(members) > 1 else ""
+        lines.append(members[0].name + more)
+        for label, sides in ((AS_THEY_ARE, [v.before for v in members]), (IN_FLOAT32, [v.after for v in members])):
+            numbers = "".join(f"{number:>12}" for number in _numbers(sides))
+            lines.append(f"  {label:<12}{sides[0].dtype:<10}{sides[0].verdict:<18}{numbers}")
     lines += ["", *_LEGEND]
     return "\n".join(map(seen, lines))
-
-
-def html(r: Retraining) -> str:
-    """Verdict and table for a notebook's cell."""
-    facts = "".join(f"<li>{escape(sentence)}</li>" for sentence in why(r))
-    lines = []
-    for row in rows(r):
-        more = f"<br><small>and {row.more} more like it</small>" if row.more else ""
-        # a long name is broken, so that the table is no wider than the cell
-        style = "text-align:left;overflow-wrap:anywhere;min-width:7em"
-        first = f'<td rowspan="2" style="{style}">{escape(row.name)}{more}</td>'
-        for run in row.runs:
-            cells = "".join(f"<td>{escape(cell)}</td>" for cell in (run.label, run.dtype, run.verdict, *run.numbers))
-            lines.append(f"<tr>{first}{cells}</tr>")
-            first = ""
-    header = "".join(f"<th>{name}</th>" for name in ("adapter", "run", "dtype", "verdict", *NUMBERS))
-    return (
-        f'<div class="dtypetrace"><b>{headline(r)}</b> ({escape(over(r))})<ul>{facts}</ul>'
-        f"<table><thead><tr>{header}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-    )
 
 
 def frame(r: Retraining) -> Any:

@@ -55,32 +55,14 @@ print("adapters in", model[0].lora_up.weight.dtype)
 # ---------------------------------------------------------------- dtypetrace fix
 
 
-def test_what_does_not_learn_is_run_again_in_float32(tmp_path):
-    done = fix(tmp_path, "--html", "out.html", text=SCRIPT)
+def test_an_edit_that_lets_adapters_learn_needs_no_other_runs_of_them(tmp_path):
+    done = fix(tmp_path, text=SCRIPT)
     printed = done.stderr
-    assert done.returncode == 0, printed
-    assert (
-        "2 adapters in float16 do not learn (state underflow); the program runs again with them in float32" in printed
-    )
-    assert (
-        "2 adapters, 6 steps of AdamW: in float32 the adapters' weights move; over 6 steps the loss curve looks the same as with"
-        in printed
-    )
-    assert "state underflow (" in printed and "exp_avg_sq" in printed
-    rows = [line.split() for line in printed.splitlines() if line.startswith(("  as they are ", "  in float32 "))]
-    assert (
-        [(row[-9:-6], row[-3]) for row in rows]
-        and rows[0][3:6] == ["float16", "state", "underflow"]
-        and rows[1][2:4] == ["float32", "healthy"]
-    )
-    assert "help: keep the adapters" not in printed, "the patch does it"
+    assert done.returncode == 0 and "once with training and once without" not in printed, printed
     assert printed.count("adapters in torch.float16") == 1, "what the re-runs print goes nowhere"
     assert (tmp_path / "program.py").read_text() == SCRIPT
     assert '+    with torch.autocast("cpu", dtype=torch.float16): loss = (model(x.half())' in done.stdout
     assert "proven: DT303 is gone, nothing is refused, and there is no new finding" in printed
-    page = (tmp_path / "out.html").read_text("utf-8")
-    assert "over 6 steps the loss curve looks the same as with" in page
-    assert "DT303" in page
 
 
 @pytest.mark.slow
@@ -107,10 +89,10 @@ def test_adapters_of_peft(tmp_path, optimizer, steps, verdict, status):
         f"optimizer = {optimizer}\nscaler = torch.amp.GradScaler('cpu', enabled=False)\nfor step in range({steps}):\n"
         "    scaler.scale(llama_loss(model) * 30).backward()\n    scaler.step(optimizer)\n    optimizer.zero_grad()\n"
     )
-    done = fix(tmp_path, "--html", "out.html", text=text, models=True)
+    done = fix(tmp_path, text=text, models=True)
     assert done.returncode == status, done.stderr
-    assert f"4 adapters in float16 do not learn ({verdict})" in done.stderr
-    assert ("in float32 the adapters' weights move; " in done.stderr) is (status == 0)
+    assert (f"4 adapters in float16 do not learn ({verdict})" in done.stderr) is (status == 1)
+    assert ("\nproven: " in done.stderr) is (status == 0)
     assert (": not confirmed" in done.stderr) is (status == 1)
 
 
@@ -121,7 +103,7 @@ def test_a_learning_rate_of_zero_is_not_confirmed(tmp_path):
 
 
 def test_a_patch_that_puts_adapters_into_float32_fits_with_their_runs(tmp_path):
-    """The loss scaler refuses float16: the patch repairs that, and the runs show that the adapters learn with it."""
+    """The loss scaler refuses float16: the patch repairs that, and the adapters learn with it."""
     text = SCRIPT.replace("nn.Linear(32, 4, bias=False, dtype=dtype)", "nn.Linear(32, 4, bias=False)").replace(
         "nn.Linear(4, 32, bias=False, dtype=dtype)", "nn.Linear(4, 32, bias=False)"
     )
@@ -136,7 +118,7 @@ def test_a_patch_that_puts_adapters_into_float32_fits_with_their_runs(tmp_path):
         "    loss = (model(x.half())",
         "    with torch.autocast('cpu', dtype=torch.float16):\n        out = model(x.half())\n    loss = (out",
     ).replace("    loss.backward()", "    scaler.scale(loss).backward()")
-    done = fix(tmp_path, "--html", "out.html", text=text)
+    done = fix(tmp_path, text=text)
     assert done.returncode == 0, done.stderr
     assert "+        p.data = p.data.to(torch.float32)" in done.stdout
     order = [
@@ -144,15 +126,11 @@ def test_a_patch_that_puts_adapters_into_float32_fits_with_their_runs(tmp_path):
         for part in (
             "DT116: ",
             "proven: ",
-            "do not learn (refused)",
-            "in float32 the adapters' weights move",
             "nothing was written. To change",
         )
     ]
     assert order == sorted(order)
-    assert "Attempting to unscale FP16 gradients" in done.stderr and "help: keep the adapters" not in done.stderr, (
-        "the patch does that"
-    )
+    assert "help: keep the adapters" not in done.stderr, "the patch does that"
 
 
 @pytest.mark.parametrize(
@@ -277,5 +255,5 @@ def test_parameters_may_be_given_by_keyword(tmp_path):
         "\noptimizer.add_param_group(param_group={'params': [torch.nn.Parameter(torch.ones(2))]})\nfor step in",
         1,
     )
-    done = fix(tmp_path, "--steps", "2", "--html", "a.html", text=text)
-    assert "TypeError" not in done.stderr and "adapters in float16 do not learn" in done.stderr, done.stderr
+    done = fix(tmp_path, "--steps", "2", text=text)
+    assert "TypeError" not in done.stderr and "\nproven: " in done.stderr, done.stderr

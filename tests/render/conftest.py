@@ -31,10 +31,7 @@ def reports(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # that of all processes of this session
-    made = {
-        name: folder / f"report-{name}.html"
-        for name in ("demo", "clean", "mask", "sd15", "many", "few", "adapters", "kinds")
-    }
+    made = {name: folder / f"report-{name}.html" for name in ("demo", "clean", "mask", "sd15", "many", "few", "kinds")}
     with FileLock(folder / "reports.lock"):
         if not made["kinds"].exists():
             _make(folder, made)
@@ -52,7 +49,6 @@ def _make(folder: Path, made: dict[str, Path]) -> None:
         made[name].write_text(html_report.render(*recordings.many(count)), "utf-8")
     mask = programs.run(folder, MASK).trace
     mask.report(made["mask"])
-    mask.report(made["adapters"], retraining=_retrained())
     recording, _ = recordings.many(400)
     findings = [f for kind in recordings.KINDS for f in (recordings.finding(kind), recordings.bare(kind))]
     made["kinds"].write_text(html_report.render(recording, findings), "utf-8")
@@ -76,16 +72,6 @@ noisy = torch.ones(2, 3, dtype=torch.float16)
 mask = torch.ones(2, 1)
 model(torch.cat([noisy, mask], 1))
 """
-
-
-def _retrained():
-    """What retraining a small network in float16 showed."""
-    from functools import partial
-
-    from adapters import loss_of, network
-    from torch.optim import AdamW
-
-    return dtypetrace.retrain_lora(network(), loss_of, make_optimizer=partial(AdamW, lr=1e-4), steps=4)
 
 
 def _sd15(file: Path) -> None:

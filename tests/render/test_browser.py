@@ -19,7 +19,7 @@ MODES = [("light", 1280), ("dark", 400), ("dark", 1280), ("light", 400)]
 pytestmark = pytest.mark.slow
 
 
-ALL = pytest.mark.parametrize("name", ["demo", "clean", "sd15", "many", "kinds", "adapters"])
+ALL = pytest.mark.parametrize("name", ["demo", "clean", "sd15", "many", "kinds"])
 
 # ---------------------------------------------------------------- opening
 
@@ -40,7 +40,7 @@ def test_sizes(reports):
 @pytest.mark.parametrize(
     ("name", "scheme", "width"),
     [
-        *((name, *mode) for name in ("demo", "kinds", "adapters") for mode in MODES),
+        *((name, *mode) for name in ("demo", "kinds") for mode in MODES),
         *((name, *mode) for name in ("clean", "sd15", "mask") for mode in MODES[:2]),
         ("many", *MODES[1]),
     ],
@@ -62,7 +62,7 @@ def test_nothing_is_wider_than_the_page(browser, reports, name, scheme, width):
             pytest.param(*page, marks=pytest.mark.exhaustive)
             for page in (
                 ("demo", "dark"), ("clean", "dark"), ("sd15", "light"), ("mask", "light"), ("many", "light"),
-                ("many", "dark"), ("adapters", "light"), ("adapters", "dark"),
+                ("many", "dark"),
             )
         ),
     ],
@@ -119,14 +119,6 @@ def test_without_script_findings_and_source_are_there(browser, reports):
         assert v.page.locator("svg.strip").first.is_visible() and v.page.locator(".tree").is_visible()
         assert not v.page.locator("button").first.is_visible() and not v.page.locator("input").first.is_visible()
         assert "built by the page's script" in v.page.locator("main").inner_text()
-        v.quiet()
-
-
-def test_without_script_both_runs_of_the_adapters_are_there(browser, reports):
-    with Visit(browser, reports["adapters"], java_script_enabled=False, ready=False) as v:
-        reported = v.page.locator("#adapters").inner_text()
-        assert "over 4 steps the loss curve looks the same as with" in reported and "state underflow" in reported
-        assert v.page.locator("#adapters tbody tr").count() == 2
         v.quiet()
 
 

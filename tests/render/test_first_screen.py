@@ -125,7 +125,7 @@ def test_what_is_pressed_has_a_link_to_pass_on(browser, reports):
         v.quiet()
 
 
-@pytest.mark.parametrize("name", ["clean", "kinds", "adapters"])
+@pytest.mark.parametrize("name", ["clean", "kinds"])
 def test_the_names_of_all_sections_fit_beside_the_search(browser, reports, name):
     with Visit(browser, reports[name]) as v:
         nav = v.page.locator("header nav")

@@ -263,8 +263,6 @@ def test_calls_of_a_module_are_those_of_its_forward(tmp_path):
     assert calls == {"unet": 2, "unet.a": 2, "unet.a.lin": 4, "unet.b": 2, "unet.b.lin": 4, "unet.never": 0}
     (unet,) = module_tree.tree(recording)
     assert unet.calls == (2, 2) and unet.ops > 8
-    frame = trace.to_dataframe("modules")
-    assert frame.calls.to_dict() == calls and frame.ops["unet.a"] == 0 < frame.ops["unet.a.lin"]
     assert {"name": "unet.b.lin", "calls": 4} in report.to_json(recording, ())["modules"]
 
 

@@ -13,6 +13,7 @@ from . import measuring, private
 from .healed_calls import kernel_refused
 from .increments import WATCHED_IDS
 from .protocols import Watching
+from .refused_calls import Raised
 
 Tensor = torch.Tensor
 _function_mode_count, _pop_function_mode, _push_function_mode = (
@@ -92,7 +93,7 @@ class DispatchMode(private.TorchDispatchMode):
         try:
             out = kernel(*args, **kwargs) if kwargs else kernel(*args)
         except Exception as error:
-            healed = kernel_refused(self.watch, func, args, kwargs or {}, error, frame)
+            healed = kernel_refused(self.watch, Raised(func, args, kwargs or {}, error, frame))
             if healed is None:
                 raise
             args, kwargs, out = healed
@@ -123,7 +124,7 @@ class DispatchMode(private.TorchDispatchMode):
                 out = kernel(*args, **kwargs) if kwargs else kernel(*args)
         except Exception as error:
             with private.DisableTorchFunction():
-                healed = kernel_refused(self.watch, func, args, kwargs or {}, error, frame)
+                healed = kernel_refused(self.watch, Raised(func, args, kwargs or {}, error, frame))
             if healed is None:
                 raise
             args, kwargs, out = healed

@@ -21,6 +21,7 @@ from .calls import SHOWN_BY_CALL, op_name
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
 from .healed_calls import again, refused
 from .protocols import Watching
+from .refused_calls import Raised
 from .session import Session
 
 Tensor = torch.Tensor
@@ -51,7 +52,8 @@ class FunctionMode(WatchingFunctionMode):
             out = func(*args, **kwargs) if kwargs else func(*args)
         except Exception as error:
             calls.pop()
-            healed = refused(self.watch, thread, func, args, kwargs or {}, error, sys._getframe(0).f_back)
+            caller = sys._getframe(0).f_back
+            healed = refused(self.watch, thread, Raised(func, args, kwargs or {}, error, caller))
             if healed is None:
                 raise
             first = error
@@ -134,7 +136,7 @@ def _set_tensor(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: di
     try:
         out = func(*args, **kwargs)
     except Exception as error:
-        healed = refused(mode.watch, recorder.thread_state(), func, args, kwargs, error, _caller(recorder))
+        healed = refused(mode.watch, recorder.thread_state(), Raised(func, args, kwargs, error, _caller(recorder)))
         if healed is None:
             raise
         out, args = func(*healed.args, **healed.kwargs), healed.args
@@ -177,7 +179,7 @@ def _reenter(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[
                 return _BODIES[func](*args, **kwargs)
         except Exception as error:
             if not recorder.refusals.knows(error):  # the inner call is healed; the outer one is never repeated
-                refused(mode.watch, thread, func, args, kwargs, error, frame)
+                refused(mode.watch, thread, Raised(func, args, kwargs, error, frame))
             raise
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from types import FrameType
 from typing import Any
 
 import torch
@@ -11,22 +10,17 @@ import torch
 from . import numbers, private, refused_calls
 from .calls import tensors_in
 from .protocols import RefusedCall, Remade, Watching
+from .refused_calls import Raised
 from .running import Thread
 
 
-def kernel_refused(
-    watch: Watching,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    error: Exception,
-    frame: FrameType | None,
-) -> tuple[tuple[Any, ...], dict[str, Any], Any] | None:
+def kernel_refused(watch: Watching, raised: Raised) -> tuple[tuple[Any, ...], dict[str, Any], Any] | None:
     """Remembers which operator raised. If no torch function is around it (the engine), records the refusal here.
 
     Then it may also be healed here, below autograd, if no graph is recorded: returns the arguments that worked and the
     result. The same where torch passed a number in place of a tensor.
     """
+    func, args, kwargs, error, _ = raised
     if (given := numbers.as_tensors(func, args, error)) is not None:
         return given, kwargs, func(*given, **kwargs)
     recorder, healer = watch.recorder, watch.healer
@@ -36,7 +30,7 @@ def kernel_refused(
         thread.kernel = (id(error), str(error), func)
         if thread.calls:
             return None
-        refused_calls.from_call(recorder, thread, func, args, kwargs, error, frame)
+        refused_calls.from_call(recorder, thread, raised)
         if healer is None or torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(args, kwargs)):
             return None
         number = recorder.refusals.number_of(error)
@@ -49,25 +43,17 @@ def kernel_refused(
     return healed.args, healed.kwargs, healed.finish(out) if healed.finish else out
 
 
-def refused(
-    watch: Watching,
-    thread: Thread,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    error: Exception,
-    frame: FrameType | None,
-) -> Remade | None:
+def refused(watch: Watching, thread: Thread, raised: Raised) -> Remade | None:
     """Records a refusal and asks for healing; returns None where the call should raise its exception."""
     recorder, healer = watch.recorder, watch.healer
     try:
-        if recorder.refusals.knows(error):
+        if recorder.refusals.knows(raised.error):
             return None
-        refused_calls.from_call(recorder, thread, func, args, kwargs, error, frame)
-        number = recorder.refusals.number_of(error)
+        refused_calls.from_call(recorder, thread, raised)
+        number = recorder.refusals.number_of(raised.error)
         if healer is not None and number is not None:
             with private.DisableTorchFunction():
-                return healer.remake(RefusedCall(func, args, kwargs, number, error))
+                return healer.remake(RefusedCall(*raised[:3], number, raised.error))
     except Exception:
         recorder.fail("a refusal")
     return None

@@ -168,7 +168,7 @@ class Increments:
         """Takes samples of what an in-place call that it follows is about to change, if that kind of call has changed
         it before. once: also if it has not."""
         targets = _targets(func, args)
-        if any(t.dtype not in NARROW or not _plain(t) for t in targets):
+        if any(t.dtype not in NARROW or not is_plain(t) for t in targets):
             return
         if torch.is_grad_enabled() and any(t.requires_grad for t in targets):
             return
@@ -224,7 +224,7 @@ class Increments:
             return value
         if value.dim() == 0:
             return value.float()
-        if not _plain(value) or value.shape != targets[0].shape or not value.dtype.is_floating_point:
+        if not is_plain(value) or value.shape != targets[0].shape or not value.dtype.is_floating_point:
             return NotImplemented
         return sample(value).float()
 
@@ -233,7 +233,7 @@ class Increments:
         before."""
         number, func, args, out = call.op, call.func, call.args, call.outputs[0]
         mark = origins.of(out)
-        if mark is None or private.current_graph_task_id() != -1 or not _plain(out):
+        if mark is None or private.current_graph_task_id() != -1 or not is_plain(out):
             return None
         tensors = [a for a in args[:2] if isinstance(a, Tensor)]
         widened = out.dtype is torch.float32 and func in _ADDS and any(t.dtype in NARROW for t in tensors)
@@ -387,7 +387,7 @@ def _normalised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target
     (kept,), at = targets, _NORMALISES[func]
     given, momentum = args[0], args[at]
     trains = at == _MEAN + 2 or args[at - 1]
-    if not trains or not _plain(given) or given.numel() > _LARGEST or given.dim() < 2:
+    if not trains or not is_plain(given) or given.numel() > _LARGEST or given.dim() < 2:
         return None
     before = kept.clone()
     mean = given.float().mean([d for d in range(given.dim()) if d != 1])
@@ -417,5 +417,6 @@ def _total(masks: Sequence[Tensor]) -> Tensor:
     return torch.stack([m.sum() for m in masks]).sum()
 
 
-def _plain(tensor: Tensor) -> bool:
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is an ordinary one whose values can be read."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.numel() > 0 and readable(tensor)

@@ -210,9 +210,9 @@ class Patches:
                 made = original.__func__(cls, data, requires_grad)
             except Exception as error:
                 if threads.watched_by(recorder):
-                    refused_calls.guarded(
-                        recorder, recorder.thread_state(), cls, (data, requires_grad), {}, error, sys._getframe(1)
-                    )
+                    raised = refused_calls.Raised(cls, (data, requires_grad), {}, error, sys._getframe(1))
+                    refused_calls.guarded(recorder, recorder.thread_state(), raised)
+                    del raised  # it holds the exception, which holds this frame
                 raise
             if isinstance(data, torch.Tensor) and threads.watched_by(recorder):
                 try:

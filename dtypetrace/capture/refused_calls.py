@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from types import CodeType, FrameType, MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -57,6 +57,16 @@ _MOST_WITNESSES = 40
 _NOTHING_PASSED: Mapping[Hashable, tuple[str, int]] = MappingProxyType({})
 
 
+class Raised(NamedTuple):
+    """A call that raised; ``frame`` made it."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    error: Exception
+    frame: FrameType | None
+
+
 @dataclass(frozen=True)
 class Scene:
     """What raised, and where."""
@@ -71,32 +81,17 @@ class Scene:
     """Whether the autograd engine ran it."""
 
 
-def guarded(
-    recorder: Session,
-    thread: Thread,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    error: Exception,
-    frame: FrameType | None,
-) -> None:
+def guarded(recorder: Session, thread: Thread, raised: Raised) -> None:
     """:func:`from_call` for callers that must not fail."""
     try:
-        from_call(recorder, thread, func, args, kwargs, error, frame)
+        from_call(recorder, thread, raised)
     except Exception:
         recorder.fail("a refusal")
 
 
-def from_call(
-    recorder: Session,
-    thread: Thread,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    error: Exception,
-    frame: FrameType | None,
-) -> None:
+def from_call(recorder: Session, thread: Thread, raised: Raised) -> None:
     """Records the refusal of a torch function or operator, if a dtype was the reason."""
+    func, args, kwargs, error, frame = raised
     if recorder.refusals.knows(error):
         return
     op = op_name(func)

@@ -111,17 +111,9 @@ class Places:
             return -1
         frames = []
         while frame is not None and id(frame) != boundary:
-            code = frame.f_code
-            if not self.hidden(code.co_filename):
-                self._codes[id(code)] = code
-                frames.append((code, _instruction(code, frame.f_lasti)))
+            frames.append((frame.f_code, frame.f_lasti))
             frame = frame.f_back
-        settled = (outer, *(part for code, lasti in frames for part in (id(code), lasti)))
-        number = self._numbers.get(settled)
-        if number is None:
-            number = self._numbers[settled] = len(self._entries)
-            self._entries.append((outer, tuple(frames)))
-        self._numbers[key] = number
+        number = self._numbers[key] = self.of_frames(frames, outer)
         return number
 
     def of_frames(self, frames: list[tuple[CodeType, int]], outer: int = -1) -> int:

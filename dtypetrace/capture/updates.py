@@ -372,6 +372,14 @@ class _Steps:
             yield Kept(self.optimizer, self.names[row], self.groups[row], before, gradient)
 
 
+_SUMS = "steps", "zero", "broken_gradient", "subnormal", "nonzero", "change"
+"""Sums for each parameter: its usable steps, those in which its gradient was zero and broken, numbers of its gradients,
+and the changes of its samples."""
+_COUNTS = "steps", "zero", "broken_gradient", "reached", "moved", "own", "broken"
+_COLUMNS = *_SUMS, "gradient_peak", "magnitude", "reached", "moved", "own", "broken"
+"""What is measured of each parameter, named as in :class:`records.Update`."""
+
+
 class _Samples:
     """The samples of an optimizer's parameters that have one dtype and one device: a row for each parameter.
 
@@ -391,9 +399,8 @@ class _Samples:
         self.moved = torch.zeros_like(self.reached)
         self.broken = torch.zeros_like(self.reached)
         self.own = torch.zeros_like(self.reached)
-        # per parameter: usable steps, zero gradients, broken ones, subnormals, nonzeros, sum of changes
         wide = torch.float64 if device.type != "mps" else torch.float32
-        self.sums = torch.zeros(6, len(pairs), dtype=wide, device=device)
+        self.sums = torch.zeros(len(_SUMS), len(pairs), dtype=wide, device=device)
         self.peak = torch.zeros(len(pairs), dtype=torch.float32, device=device)
         self.magnitude: Tensor | None = None
         self.before: Tensor | None = None
@@ -557,34 +564,21 @@ class _Samples:
     def read(self) -> list[dict[str, Any]]:
         """What was measured for each parameter, under the names of :class:`records.Update`."""
         marks = (self.reached, self.moved & self.reached, self.own & self.reached, self.broken)
-        reached, moved, own, broken = (m.sum(1).float() for m in marks)
         magnitude = self.magnitude if self.magnitude is not None else torch.zeros_like(self.peak)
-        table = torch.cat(
-            [self.sums.float(), torch.stack([self.peak, reached, moved, own, broken, magnitude])]
-        ).tolist()
-        steps, zero, bad, small, nonzero, change, peak, reached, moved, own, broken, magnitude = table
+        others = torch.stack([self.peak, magnitude, *(m.sum(1).float() for m in marks)])
+        table = dict(zip(_COLUMNS, torch.cat([self.sums.float(), others]).tolist()))
         states = [(name, dtype_name(dtype), *rows.tolist()) for (name, dtype), rows in self.states.items()]
-        return [
-            {
-                "steps": int(steps[i]),
-                "zero": int(zero[i]),
-                "broken_gradient": int(bad[i]),
-                "gradient_peak": peak[i],
-                "subnormal": small[i] / max(nonzero[i], 1.0),
-                "reached": int(reached[i]),
-                "moved": int(moved[i]),
-                "own": int(own[i]),
-                "broken": int(broken[i]),
-                "magnitude": magnitude[i],
-                "change": change[i] / max(self.sizes[i] * steps[i], 1.0),
-                "state": tuple(
-                    State(name, dtype, zeros[i], not broken_state[i])
-                    for name, dtype, zeros, broken_state, has in states
-                    if has[i]
-                ),
-            }
-            for i in range(len(self.tracked))
-        ]
+        found = []
+        for i, size in enumerate(self.sizes):
+            row: dict[str, Any] = {name: column[i] for name, column in table.items()}
+            row["subnormal"] /= max(row.pop("nonzero"), 1.0)
+            row["change"] /= max(size * row["steps"], 1.0)
+            row |= {name: int(row[name]) for name in _COUNTS}
+            row["state"] = tuple(
+                State(n, dtype, zeros[i], not bad[i]) for n, dtype, zeros, bad, has in states if has[i]
+            )
+            found.append(row)
+        return found
 
 
 class _Gradients(NamedTuple):

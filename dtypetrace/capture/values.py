@@ -17,8 +17,8 @@ from ..records import Value
 from ..tables.dtypes import DTYPES
 from . import integers, private
 from .cached_casts import CachedCasts
-from .calls import NARROW_FLOATS, given_numbers, packets, readable
-from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Call, Changed, Increments
+from .calls import NARROW_FLOATS, given_numbers, packets
+from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Call, Changed, Increments, is_plain
 from .marks import Origins
 from .ops import Form, GrowingOp
 from .running import ARGS, FUNCTION, KWARGS, RunningCall
@@ -106,14 +106,16 @@ class Values:
                 self.pass_on(inputs[0] if inputs else None, outputs)
             elif kind != _SKIP:
                 self._measure_outputs(call, kind)
-                if outputs and outputs[0].dtype in _FLUSHING and _plain(outputs[0]):
+                if outputs and outputs[0].dtype in _FLUSHING and is_plain(outputs[0]):
                     self._look_for_zeros(call, kind, outputs[0])
-                elif outputs and outputs[0].dtype is torch.bfloat16 and call.func in _SATURATING and _plain(outputs[0]):
+                elif (
+                    outputs and outputs[0].dtype is torch.bfloat16 and call.func in _SATURATING and is_plain(outputs[0])
+                ):
                     self._flushed(call.op, inputs[0], outputs[0], None)
 
     def handed(self, number: int, call: RunningCall, out: Tensor) -> None:
         """Measures what became of numbers of Python's or NumPy's from which a call made a tensor, by op ``number``."""
-        if not integers.takes(out) or not _plain(out) or not self._looks_again(number, out):
+        if not integers.takes(out) or not is_plain(out) or not self._looks_again(number, out):
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
             data = given_numbers(call[FUNCTION], call[ARGS], call[KWARGS])
@@ -240,7 +242,7 @@ class Values:
     def _look_at_integers(self, call: Call) -> None:
         """Counts integers that a call did not keep."""
         out = call.outputs[0]
-        if all(_plain(t) for t in (out, *call.args) if isinstance(t, Tensor)) and self._looks_again(call.op, out):
+        if all(is_plain(t) for t in (out, *call.args) if isinstance(t, Tensor)) and self._looks_again(call.op, out):
             self._count_integers(call.op, integers.measured(call.func, call.args, call.kwargs, out), out)
 
     def _looks_again(self, number: int, out: Tensor) -> bool:
@@ -269,7 +271,7 @@ class Values:
             self._vanished.update((number, a) for a in scalars if 0 < abs(a) <= _HALF_OF_SMALLEST)
         before: tuple[int, ...] = ()
         for o in outputs:
-            ranges = self._ranges_on(o) if o.dtype in _MEASURED and _plain(o) else None
+            ranges = self._ranges_on(o) if o.dtype in _MEASURED and is_plain(o) else None
             if ranges is None:
                 continue
             if not before:  # the operands' measurements, looked up before the outputs get theirs
@@ -277,7 +279,7 @@ class Values:
                     [
                         self._known(ranges, t)
                         for t in call.inputs[:OPERANDS]
-                        if t is not o and t.dtype in _MEASURED and _plain(t)
+                        if t is not o and t.dtype in _MEASURED and is_plain(t)
                     ]
                 )
             mark = self._origins.of(o)
@@ -289,11 +291,11 @@ class Values:
         if kind == _CAST:
             source = call.inputs[-1]
             result = result.float() if result.dtype is not torch.float16 else result  # torch can do little with 8 bits
-            if source.dtype.itemsize > 2 and source.dtype.is_floating_point and _plain(source):
+            if source.dtype.itemsize > 2 and source.dtype.is_floating_point and is_plain(source):
                 self._flushed(call.op, source, result, None)
         elif kind == _PRODUCT and call.phase == "backward":
             narrow = [t for t in call.inputs if t.dtype is torch.float16]
-            if not narrow or not narrow[0].dim() or not _plain(narrow[0]):
+            if not narrow or not narrow[0].dim() or not is_plain(narrow[0]):
                 return
             if result.shape[:1] == narrow[0].shape[:1]:
                 other = narrow[1] if len(narrow) > 1 and call.func.overloadpacket in _WITH_WEIGHTS else None
@@ -332,7 +334,7 @@ class Values:
         known = getattr(mark, "value", None)
         if known is not None and known[1] == version and self._serial - known[0] < RING:
             return known[0]
-        if tensor.device != ranges.device or not _plain(tensor):
+        if tensor.device != ranges.device or not is_plain(tensor):
             return -1
         serial = self._measure(ranges, tensor, -1, (), False)
         mark.value = serial, version
@@ -388,10 +390,6 @@ def _kind_of(func: Any) -> int:
     if func.is_view:
         return _VIEW
     return _PRODUCT if packet in _PRODUCTS else _ADDS if packet in _ADDING else _MEASURE
-
-
-def _plain(tensor: Tensor) -> bool:
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.numel() > 0 and readable(tensor)
 
 
 def _version(tensor: Tensor) -> int:

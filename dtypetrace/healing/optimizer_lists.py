@@ -130,8 +130,8 @@ class Lists:
         try:
             with private.DisableTorchFunction():
                 if self._casting.may_heal(error):
-                    thread = self._recorder.thread_state()
-                    refused_calls.from_call(self._recorder, thread, original, args, kwargs, error, frame)
+                    raised = refused_calls.Raised(original, args, kwargs, error, frame)
+                    refused_calls.from_call(self._recorder, self._recorder.thread_state(), raised)
                     number = self._recorder.refusals.number_of(error)
                     copies = self._agreeing(lists, number) if number is not None else {}
         except Exception:

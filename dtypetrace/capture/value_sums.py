@@ -95,8 +95,9 @@ class Ranges:
         self._count = 0
 
     def _fold(self, batches: list[_Batch]) -> None:
-        host = torch.cat([torch.frombuffer(batch.rows, dtype=torch.long).view(-1, _WIDTH) for batch in batches])
-        rows = host.to(self.device, non_blocking=True)
+        ops = [op for batch in batches for op in batch.rows[::_WIDTH]]
+        rows = torch.cat([torch.frombuffer(batch.rows, dtype=torch.long).view(-1, _WIDTH) for batch in batches])
+        rows = rows.to(self.device, non_blocking=True)
         all_bad, all_nan, peaks = [], [], []
         for batch in batches:
             low, high = batch.values[:, : batch.count]
@@ -107,4 +108,4 @@ class Ranges:
         bad, nan, serials = torch.cat(all_bad), torch.cat(all_nan), rows[:, 1]
         self._ring[serials % RING] = bad
         made = bad & ~self._ring[rows[:, 3:]].any(1) & (rows[:, 2] == 0)
-        self._totals.add(host[:, 0].tolist(), bad, nan, made, torch.cat(peaks), serials)
+        self._totals.add(ops, bad, nan, made, torch.cat(peaks), serials)

@@ -332,7 +332,9 @@ class Losses:
         its loss came through: what a compensated sum keeps of one step for the next one is only rounding."""
         way = (cause.op, *self._passed.get(number, ()))
         largest = max((self.of[n].size for at in way for n in self.sources(at)), default=0.0)
-        return self.of[number].size < self._zero_beside(cause.op) * largest
+        squared = any(tagged(op, "product") and len(op.inputs) == 1 for op in (self.run.ops[n] for n in way))
+        size = self.of[number].size ** (0.5 if squared else 1.0)
+        return size < self._zero_beside(cause.op) * largest
 
     def _zero_beside(self, number: int) -> float:
         return _ZERO_BESIDE_HALF if self._made_in_16_bits(number) else _ZERO
@@ -400,8 +402,11 @@ class Losses:
         if not tagged(op, "difference") or len(op.inputs) != 2:
             return False
         one, other = (list(self._moved(i.producer)) for i in op.inputs)
-        if one[-1:] != other[-1:] or not any(is_cast(self.run.ops[n]) for n in one[:-1] + other[:-1]):
-            return False
+        both = {*one[:-1]} & {*other[:-1]}
+        alone = any(is_cast(self.run.ops[n]) for n in {*one[:-1]} ^ {*other[:-1]})
+        rounded = any(self.run.ops[n].outputs[0] in HALF for n in both if is_cast(self.run.ops[n]))
+        if one[-1:] != other[-1:] or not alone and (rounded or not any(is_cast(self.run.ops[n]) for n in both)):
+            return False  # what both sides were rounded to alike is no question
         below = self.run.below([number], lambda n: True, _FOLLOWED_BACK)
         return not any(tagged(self.run.ops[n], "exponential") for n, _ in below)
 
@@ -481,13 +486,15 @@ class Losses:
 
     @cached_property
     def searched_sums(self) -> list[int]:
-        """Forward ops in 16 bits whose running sums are searched for places, where many of the sums are equal to the
-        next one: what stands there is never found, as the rare tokens of a cumulative distribution."""
+        """Forward ops that make running sums in 16 bits, or cast them to it, which are searched for places, where many
+        of the sums are equal to the next one: what stands there is never found, as the rare tokens of a cumulative
+        distribution."""
         return [
             number
             for number, p in self.of.items()
             if p.merged >= _OTHERS
-            and tagged(self.run.ops[number], "running")
+            and any(tagged(self.run.ops[n], "running") for n in self._moved(number))
+            and p.introduced >= LOST * p.total
             and self.run.ops[number].outputs[:1] in (("bfloat16",), ("float16",))
             and self.run.ops[number].phase in FORWARD
             and any(tagged(self.run.ops[n], "searches") for n, _ in self.run.below([number], self._scales))

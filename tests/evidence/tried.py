@@ -20,7 +20,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "cases"), str(HERE.parent)]
 import harness  # noqa: E402
 import judgements  # noqa: E402
 
-SETS = ("cases", "first", "second", "round2", "round3", "third", "fourth", "unseen")
+SETS = ("cases", "first", "second", "round2", "round3", "third", "fourth", "suspects", "unseen")
 
 
 KINDS = frozenset({"overflow", "underflow", "lost-update", "precision-loss", "zero-gradient", "downcast"})

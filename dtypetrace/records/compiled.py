@@ -56,8 +56,6 @@ class Node:
     """The call of the program that it belongs to, -1 for none or where that is not known."""
     seq: int = -1
     """Autograd's number: a backward node has that of its forward node. -1 for none."""
-    kernel: int = -1
-    """Number of the kernel that computes it, -1 where it is none's."""
     memory: str = ""
     """The dtype in which a kernel writes its result to memory, empty where none does."""
     scalars: tuple[float, ...] = ()
@@ -126,8 +124,6 @@ class Region:
     steps: tuple[Step, ...]
     graphs: tuple[Graph, ...] = ()
     """Empty where the compiled code came from torch's cache and could not be worked out again."""
-    emulates: bool = False
-    """Whether ``emulate_precision_casts`` was on."""
     call: int = -1
     """Number of the op that stands for the call in which it was captured, -1 where that call raised."""
 

@@ -51,29 +51,23 @@ class Regions:
             if begun is None or not begun.saved_these(graph, inputs):
                 return None
             call = self._begun.pop(id(region))
-        with (
-            private.DisableTorchFunction(),
-            private.DisableTorchDispatch(),
-            private.BelowAutograd(),
-            private.DisableAutocast(),
-        ):
-            part = self._guarded(region, lambda: _Part(compiled, graph, inputs))
+        part = self._guarded(region, lambda: _Part(compiled, graph, inputs))
         return None if part is None else lambda results: self._ended(call, part, results)
 
     def _ended(self, call: _Call, part: _Part, results: Any) -> None:
-        with (
-            private.DisableTorchFunction(),
-            private.DisableTorchDispatch(),
-            private.BelowAutograd(),
-            private.DisableAutocast(),
-        ):
-            self._guarded(call.region, lambda: call.add(part, results))
+        self._guarded(call.region, lambda: call.add(part, results))
         if call.has_saved:
             self._begun[id(call.region)] = call
 
     def _guarded(self, region: Captured, make: Callable[[], Any]) -> Any:
         try:
-            return make()
+            with (
+                private.DisableTorchFunction(),
+                private.DisableTorchDispatch(),
+                private.BelowAutograd(),
+                private.DisableAutocast(),
+            ):
+                return make()
         except Unrepeated as why:
             region.unrepeated = True
             self._recorder.ledger.lost[f"compiled code: a region was not computed in float64 ({why})"] = None

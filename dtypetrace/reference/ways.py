@@ -12,7 +12,7 @@ from ..capture import warning_places
 from ..capture.compiled.inductor import copied_to
 from ..capture.compiled.kernels import Kernels
 from ..capture.compiled.ledger import Compiled
-from ..capture.compiled.torch_private import mapped
+from ..capture.compiled.torch_private import map_aggregate, mapped
 from ..capture.repeats import repeatable
 from ..records.compiled import Measured
 from ..tables.operators import JUMPS, tagged
@@ -160,13 +160,13 @@ def _begun(value: Any) -> Ways:
 
 def _widened(value: Any, wider: Mapping[torch.dtype, torch.dtype]) -> Any:
     """An argument with its floating tensors and dtypes made wider."""
-    if isinstance(value, Tensor):
-        return value.to(wider[value.dtype]) if value.dtype in wider else value
-    if isinstance(value, torch.dtype):
-        return wider.get(value, value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_widened(v, wider) for v in value)
-    return {k: _widened(v, wider) for k, v in value.items()} if isinstance(value, dict) else value
+
+    def one(v: Any) -> Any:
+        if isinstance(v, Tensor):
+            return v.to(wider.get(v.dtype, v.dtype))
+        return wider.get(v, v) if isinstance(v, torch.dtype) else v
+
+    return map_aggregate(value, one)
 
 
 class _Node:
@@ -225,11 +225,7 @@ class _Node:
 
 
 def _copied(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.clone()
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_copied, value))
-    return {k: _copied(v) for k, v in value.items()} if isinstance(value, dict) else value
+    return map_aggregate(value, lambda v: v.clone() if isinstance(v, Tensor) else v)
 
 
 def _rounded(early: Any, eager: Any) -> Any:

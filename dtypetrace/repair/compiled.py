@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from .. import rules
-from ..records import Edit, Finding
+from ..records import Edit, Finding, Place
 from ..rules.case import short
 from ..rules.compiled_harm import Harm
 from ..source import compiling
@@ -61,7 +61,9 @@ def _left_out(before: Outcome, found: Sequence[Finding]) -> tuple[str, list[Edit
     edits: list[Edit | None] = []
     for finding in found:
         born = finding.culprit.origin if finding.culprit is not None else None
-        calls = [(finding.site, (base(finding.op), finding.module.rpartition(".")[2]))]
+        calls: list[tuple[Place, tuple[str, ...]]] = [
+            (finding.site, (base(finding.op), finding.module.rpartition(".")[2]))
+        ]
         calls += [(born.place, (born.op or "",))] if born is not None else []
         left = (compiling.leaving_out(before.recording.text, place, names) for place, names in calls)
         edits.append(next(filter(None, left), None))

@@ -302,56 +302,54 @@ def _accepted(run: Run, region: Region) -> Iterator[Finding]:
     for step in region.steps:
         if not step.refused:
             continue
-        place, mixed = graph.place_of(run.recording, step.place), [d for d in dict.fromkeys(step.given) if d in REAL]
-        both = listed(mixed)
+        mixed = [d for d in dict.fromkeys(step.given) if d in REAL]
+        both, change = listed(mixed), "cast one of them, so that the program also runs without torch.compile"
         computed = f"computes it in {step.dtype}" if step.dtype else "computes it"
         said = f"{both} meet: eager refuses this, the compiler {computed}"
-        yield silent_finding(
-            "DT207",
-            Call(place, "forward", step.op, step.refused, step.module),
-            kind="accepted-mismatch",
-            severity="note",
-            operands=tuple(replace(_result(step.op, d, place), index=n, name="operand") for n, d in enumerate(mixed)),
-            flow=(FlowStep(place, step.op, step.module, mixed[0], step.dtype, "value", said=said),),
-            fix=advise(place, "cast one of them, so that the program also runs without torch.compile", kind="cast"),
-            title=f"{quoted(step.op)} of {both} runs only because it is compiled: eager refuses it",
-        )
+        title = f"{quoted(step.op)} of {both} runs only because it is compiled: eager refuses it"
+        found = _of_step(run, step, "accepted-mismatch", (mixed[0], step.dtype, said), change, title)
+        one = replace(_result(step.op, mixed[0], found.site), name="operand")
+        operands = tuple(replace(one, index=n, dtype=d) for n, d in enumerate(mixed))
+        yield replace(found, severity="note", operands=operands, culprit=operands[0])
 
 
 def _other(run: Run, region: Region) -> Iterator[Finding]:
     """Results whose dtype is not the one that eager gives."""
     for step, computed in _computed(region):
-        place, name = graph.place_of(run.recording, step.place), quoted(step.op)
+        name = quoted(step.op)
         said = f"the program says {step.dtype}; compiled code computes and returns {computed}"
-        yield silent_finding(
-            "DT207",
-            Call(place, "forward", step.op, None, step.module),
-            kind="other-dtype",
-            culprit=_result(step.op, computed, place),
-            flow=(FlowStep(place, step.op, step.module, step.dtype, computed, "value", said=said),),
-            fix=advise(place, f"cast the operands of {name} to {step.dtype} before it", kind="cast"),
-            title=f"compiled {name} gives {computed} where eager gives {step.dtype}",
-        )
+        change = f"cast the operands of {name} to {step.dtype} before it"
+        title = f"compiled {name} gives {computed} where eager gives {step.dtype}"
+        yield _of_step(run, step, "other-dtype", (step.dtype, computed, said), change, title, computed)
 
 
 def _fake_kernels(run: Run, region: Region) -> Iterator[Finding]:
     """Custom operators whose fake kernel says another dtype than the real one gives: the compiler believes the fake
     one, and what follows reads the bits of the wrong dtype."""
     for step in region.steps:
-        if not step.real or not step.dtype or step.real == step.dtype:
-            continue
-        place, name = graph.place_of(run.recording, step.place), quoted(step.op)
-        said = f"its fake kernel says {step.dtype}, its real one gives {step.real}"
-        change = f"let the fake kernel of {name} (register_fake) return {step.real}, as its real one does"
-        yield silent_finding(
-            "DT207",
-            Call(place, "forward", step.op, None, step.module),
-            kind="fake-kernel",
-            culprit=_result(step.op, step.real, place),
-            flow=(FlowStep(place, step.op, step.module, step.real, step.dtype, "value", said=said),),
-            fix=advise(place, change, kind="cast"),
-            title=f"compiled code takes the {step.real} result of {name} for {step.dtype}",
-        )
+        if step.real and step.dtype and step.real != step.dtype:
+            name = quoted(step.op)
+            said = f"its fake kernel says {step.dtype}, its real one gives {step.real}"
+            change = f"let the fake kernel of {name} (register_fake) return {step.real}, as its real one does"
+            title = f"compiled code takes the {step.real} result of {name} for {step.dtype}"
+            yield _of_step(run, step, "fake-kernel", (step.real, step.dtype, said), change, title, step.real)
+
+
+def _of_step(
+    run: Run, step: Step, kind: str, flow: tuple[str, str, str], change: str, title: str, made: str = ""
+) -> Finding:
+    """A finding at one call of the program. flow: the dtypes before and after, and what is said of them. made: the
+    dtype of its result."""
+    place = graph.place_of(run.recording, step.place)
+    return silent_finding(
+        "DT207",
+        Call(place, "forward", step.op, step.refused or None, step.module),
+        kind=kind,
+        culprit=_result(step.op, made, place),
+        flow=(FlowStep(place, step.op, step.module, *flow[:2], "value", said=flow[2]),),
+        fix=advise(place, change, kind="cast"),
+        title=title,
+    )
 
 
 def _computed(region: Region) -> Iterator[tuple[Step, str]]:

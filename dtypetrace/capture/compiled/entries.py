@@ -29,7 +29,6 @@ def region(captured: Captured, place_of: PlaceOf) -> Region:
         place_of(whole[-1:]),
         steps,
         tuple(graphs),
-        any(c.emulates for c in captured.compiled.values()),
         captured.call,
     )
 
@@ -126,7 +125,6 @@ def _graph(
                 own[node.name],
                 next((numbers[s] for s in reversed(node.steps) if s in numbers), -1),
                 node.seq if node.seq is not None else -1,
-                kernels.kernel(node.name),
                 kernels.memory(node.name),
                 node.scalars,
                 node.nbytes,

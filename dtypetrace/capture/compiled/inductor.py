@@ -252,7 +252,6 @@ def custom_operators(graph: Any) -> set[Any]:
 class Buffer:
     """What one loop, or one call of a library's kernel, writes."""
 
-    kernel: int
     names: tuple[str, ...]
     node: str
     """The node whose numbers it holds; empty for a part of one, and for a write into a tensor of the program."""
@@ -298,7 +297,7 @@ def watched_load(original: Callable[..., Any]) -> Callable[..., Any]:
 def buffers(lowering: Any, taken: Taken) -> list[Buffer]:
     """What the kernels of a graph write. ``lowering``: its GraphLowering, once its code is written."""
     found = []
-    for number, kernel in enumerate(lowering.scheduler.nodes):
+    for kernel in lowering.scheduler.nodes:
         for part in _parts(kernel):
             written = part.node
             names = tuple(o.get_name() for o in part.get_outputs())
@@ -308,7 +307,6 @@ def buffers(lowering: Any, taken: Taken) -> list[Buffer]:
             body = getattr(part, "_body", None)
             found.append(
                 Buffer(
-                    number,
                     names,
                     origin.name if origin is not None else "",
                     frozenset(n.name for n in written.get_origins()),
@@ -358,11 +356,6 @@ def _rounds(body: Any) -> bool:
             if node.target == "to_dtype" and len(node.args) > 4 and node.args[4] is False:
                 return True
     return False
-
-
-def emulates() -> bool:
-    """Whether ``emulate_precision_casts`` is on for the graph that is compiled now."""
-    return bool(getattr(part("config"), "emulate_precision_casts", False))
 
 
 # ---------------------------------------------------------------- captured graphs, once more

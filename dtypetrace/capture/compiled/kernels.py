@@ -70,11 +70,6 @@ class Kernels:
             waiting += [s for s in inputs if self._reads(buffer, s) is None]
         return frozenset(found)
 
-    def kernel(self, name: str) -> int:
-        """Number of the kernel that computes a node, -1 where none does."""
-        homes = self._holders.get(name) or self._homes.get(name)
-        return self.buffers[homes[0]].kernel if homes else -1
-
     def in_loop(self, name: str) -> bool:
         """Whether a loop computes a node, and not a library's kernel."""
         return any(self.buffers[number].loop for number in self._homes.get(name, ()))

@@ -42,7 +42,6 @@ class Compiled:
     nodes: list[Called]
     ends: dict[str, set[str]]
     buffers: list[Buffer]
-    emulates: bool
     graph: inductor.Repeated | None = None
     """What is needed to repeat it; only with a reference."""
     measured: list[Measured] = field(default_factory=list)
@@ -378,10 +377,4 @@ def read(lowering: Any, taken: inductor.Taken) -> Compiled:
     """What the compiler made of one graph."""
     graph = lowering.module.graph
     phase = "backward" if lowering.is_backward else "forward"
-    return Compiled(
-        phase,
-        inductor.calls(graph),
-        inductor.ends(graph),
-        inductor.buffers(lowering, taken),
-        inductor.emulates(),
-    )
+    return Compiled(phase, inductor.calls(graph), inductor.ends(graph), inductor.buffers(lowering, taken))

@@ -22,7 +22,7 @@ import torch
 from .. import global_hooks, mode_stacks, private, replaced, threads, warning_places
 from ..dispatch_mode import DispatchMode, WatchingFunctionMode
 from ..protocols import Watching
-from ..session import Reference, Session
+from ..session import Session
 from . import calls, refusals, torch_private
 
 ON, BETWEEN, AWAY = 0, 1, 2
@@ -112,8 +112,9 @@ def _begins(frame: FrameType, region: bool) -> None:
             asleep.compiled(torch_private.call_in(frame), frame)
         if (watch := threads.here()) is not None:
             _step(watch, frame, begins=True)
-            if watch.recorder.reference is not None:
-                after = _unseen(watch.recorder, watch.recorder.reference, frame)
+            if (reference := watch.recorder.reference) is not None:  # the region may write to tensors that have one
+                look = lambda: reference.unseen(calls.reached(frame))
+                after = _safely(watch.recorder, "a compiled call", look, _nothing)
     _here.outer.append((state, private.next_sequence_number(), after))
     if region:
         _go(max(state, BETWEEN if _keeps_dispatch_mode() else AWAY))
@@ -146,42 +147,27 @@ def _ends(frame: FrameType, region: bool) -> None:
         if watch is not None and raised:
             watch.recorder.ledger.fresh()  # no op stands for this call
         if watch is not None and not watch.recorder.broken and not raised:
-            _record(watch.recorder, frame, nodes)
+            _safely(watch.recorder, "a compiled call", lambda: calls.returned(watch.recorder, frame, nodes))
             _step(watch, frame, begins=False)
         elif watch is None and not raised and (asleep := threads.asleep()) is not None:
             if (optimizer := _optimizer(frame)) is not None:
                 asleep.step_ends(optimizer)
         elif watch is not None and not watch.recorder.broken and error is not None:
-            _refused(watch.recorder, frame, error)
+            refused = lambda: refusals.compiling(watch.recorder, frame, error)
+            _safely(watch.recorder, "a refusal while compiling", refused)
 
 
 def _nothing() -> None: ...
 
 
-def _unseen(recorder: Session, reference: Reference, frame: FrameType) -> Callable[[], None]:
-    """What is to be called after a region, which may write to tensors that have a reference."""
+def _safely(recorder: Session, what: str, work: Callable[[], Any], instead: Any = None) -> Any:
+    """What some work of ours gives, with no function mode on; ``instead`` where it fails."""
     try:
         with private.DisableTorchFunction():
-            return reference.unseen(calls.reached(frame))
+            return work()
     except Exception:
-        recorder.fail("a compiled call")
-        return _nothing
-
-
-def _record(recorder: Session, frame: FrameType, nodes: list[tuple[int, int]]) -> None:
-    try:
-        with private.DisableTorchFunction():
-            calls.returned(recorder, frame, nodes)
-    except Exception:
-        recorder.fail("a compiled call")
-
-
-def _refused(recorder: Session, frame: FrameType, error: BaseException) -> None:
-    try:
-        with private.DisableTorchFunction():
-            refusals.compiling(recorder, frame, error)
-    except Exception:
-        recorder.fail("a refusal while compiling")
+        recorder.fail(what)
+        return instead
 
 
 def _step(watch: Watching, frame: FrameType, *, begins: bool) -> None:
@@ -278,11 +264,7 @@ def _away_with(given: Any) -> tuple[int, list[Any]]:
     """Takes everything off; returns the state before, and what is to be recorded of some gradients."""
     state, watch, grads = _here.state, threads.here(), []
     if watch is not None and not watch.recorder.broken:
-        try:
-            with private.DisableTorchFunction():
-                grads = calls.gradients(watch.recorder, given)
-        except Exception:
-            watch.recorder.fail("a compiled backward")
+        grads = _safely(watch.recorder, "a compiled backward", lambda: calls.gradients(watch.recorder, given), [])
     _go(AWAY)
     return state, grads
 
@@ -290,11 +272,7 @@ def _away_with(given: Any) -> tuple[int, list[Any]]:
 def _ran_backward(grads: list[Any], result: Any) -> None:
     watch = threads.here()
     if watch is not None and not watch.recorder.broken:
-        try:
-            with private.DisableTorchFunction():
-                calls.ran_backward(watch.recorder, grads, result)
-        except Exception:
-            watch.recorder.fail("a compiled backward")
+        _safely(watch.recorder, "a compiled backward", lambda: calls.ran_backward(watch.recorder, grads, result))
 
 
 @contextmanager

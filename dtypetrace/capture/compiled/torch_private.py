@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
+from torch.fx.node import map_aggregate as map_aggregate
 from torch.fx.node import map_arg
 
 from ..offered import offered

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +15,7 @@ from torch import nn
 from ..capture.calls import dtype_name
 from .adapters import Adapter, Snapshot, find_adapters, seed_all, to_float32
 from .meter import Meter
-from .verdict import AS_THEY_ARE, IN_FLOAT32, UNTRAINED, Measured, Retraining, verdicts
+from .verdict import AS_THEY_ARE, IN_FLOAT32, Measured, Retraining, verdicts
 
 
 def retrain(
@@ -65,7 +63,6 @@ def retrain(
                 raise second
             done = True
     finally:
-        experiment.progress.close()
         if not (keep and done):
             snapshot.restore()
     return Retraining(
@@ -130,7 +127,6 @@ class _Experiment:
         self.device = next(iter(self.parameters.values())).device
         self.steps, self.seed = steps, seed
         self.optimizer = ""
-        self.progress = _Progress(3 * steps)
 
     def run(self, label: str, computes: torch.dtype | None, scaler: Any) -> tuple[Measured, Exception | None]:
         """Takes the steps; returns the exception that ended them, if any."""
@@ -146,7 +142,6 @@ class _Experiment:
                     what = f"it returned {self.optimizer}, which has no param_groups; return the optimizer"
                     raise TypeError(f"dtypetrace.retrain_lora(make_optimizer): {what}")
             for step in range(self.steps):
-                self.progress(label)
                 loss = self._loss(step, computes)
                 self._step(loss, optimizer, scaler, meter)
         except Exception as error:  # the program's own, or a refusal of torch's: part of the result
@@ -160,7 +155,6 @@ class _Experiment:
         losses = []
         with contextlib.suppress(Exception):  # what ends these also ends the float32 run, which reports it
             for step in range(self.steps):
-                self.progress(UNTRAINED)
                 losses.append(self._loss(step, computes).detach().float())
         return tuple(torch.stack(losses).tolist()) if losses else ()
 
@@ -192,23 +186,3 @@ class _Experiment:
             scaler.update()
         for parameter in {id(p): p for p in (*held, *self.parameters.values())}.values():
             parameter.grad = None
-
-
-class _Progress:
-    """One line on a terminal that is shown if the work takes longer than a second, and erased at the end."""
-
-    def __init__(self, total: int) -> None:
-        self._began, self._done, self._total, self._shown = time.monotonic(), 0, total, 0
-
-    def __call__(self, label: str) -> None:
-        self._done += 1
-        if sys.stderr is not None and sys.stderr.isatty() and time.monotonic() - self._began > 1:
-            line = f"dtypetrace: retraining {label}, step {self._done} of {self._total}"
-            sys.stderr.write("\r" + line.ljust(self._shown))
-            sys.stderr.flush()
-            self._shown = len(line)
-
-    def close(self) -> None:
-        if self._shown:
-            sys.stderr.write("\r" + " " * self._shown + "\r")
-            sys.stderr.flush()

@@ -64,8 +64,9 @@ def loads_state(recording: Recording, place: Place) -> bool:
 
 def _passed(call: ast.AST, text: str) -> bool:
     """Whether a node passes an expression, as it is, to ``load_state_dict``."""
-    loads = isinstance(call, ast.Call) and expressions.last_part(call.func) == _LOADS
-    return loads and bool(call.args) and ast.unparse(call.args[0]) == text
+    if not isinstance(call, ast.Call) or expressions.last_part(call.func) != _LOADS:
+        return False
+    return bool(call.args) and ast.unparse(call.args[0]) == text
 
 
 def _scope(file: ParsedFile, node: ast.AST) -> ast.AST:

@@ -415,19 +415,6 @@ def test_hostile_names_stay_text():
     assert "<script>" not in result._repr_html_()
 
 
-def test_a_progress_line_on_a_terminal_only(monkeypatch, capsys):
-    from dtypetrace.lora import retrain
-
-    clock = iter(range(1000))
-    monkeypatch.setattr(retrain.time, "monotonic", lambda: next(clock))
-    dtypetrace.retrain_lora(network(), loss_of, make_optimizer=AdamW, steps=2)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(retrain.sys.stderr, "isatty", lambda: True, raising=False)
-    dtypetrace.retrain_lora(network(), loss_of, make_optimizer=AdamW, steps=2)
-    err = capsys.readouterr().err
-    assert "retraining in float32, step 6 of 6" in err and err.endswith("\r")
-
-
 # ---------------------------------------------------------------- real models
 
 

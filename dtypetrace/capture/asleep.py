@@ -27,10 +27,12 @@ from .session import Session
 from .windows import Windows
 
 _OWN_HOOKS = "_forward_hooks"
+_TRAIN = "train"
+"""Models have an ``eval`` of their own; each calls this with False. That with True brings nothing new."""
 _HOOKS = "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"
 _CHANGES: tuple[tuple[Any, str, str], ...] = (
     (nn.Module, "_apply", "a cast or a move of a model"),
-    (nn.Module, "eval", "a model that is evaluated"),
+    (nn.Module, _TRAIN, "a model that is evaluated"),
     (torch.amp.GradScaler, "__init__", "a new loss scaler"),
     *((nn.Module, name, "a new hook") for name in _HOOKS),
     (nn.Module, "state_dict", "a state that was read"),
@@ -133,6 +135,8 @@ class Lookout(Counter):
         @wraps(original)
         def announced(*args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
+            if name == _TRAIN and False not in (*args[1:], *kwargs.values()):
+                return original(*args, **kwargs)
             if frame.f_code is not code and self.announce(what, frame):  # a model's conversion converts its parts
                 return vars(owner)[name](*args, **kwargs)  # a watched step has replaced it, too
             return original(*args, **kwargs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -47,6 +47,8 @@ _AT_ONCE = 8
 _MOST_SAID = 12
 """Ranges of watched steps that a report names."""
 _PLAIN = (type(None), bool, torch.dtype)
+_AUTOCAST = "cpu", "cuda"
+"""The kinds of devices for which autocast may be on."""
 
 _FOLDERS = private.TORCH_FOLDER, str(Path(__file__).parents[1]) + os.sep
 _lines: dict[tuple[int, int], int] = {}
@@ -208,7 +210,7 @@ class Novelty:
             if kwargs:
                 _describe(kwargs, seen, shapes)
             if private.any_autocast_enabled():
-                seen += [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _devices(args, kwargs)]
+                seen += [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST]
             if isinstance(module, nn.Module):
                 seen += module.training, self._dtypes(module)
         if self._is_new(_stack(frame), tuple(seen), shapes):
@@ -322,8 +324,3 @@ def _varies(known: list[list[int]], shapes: list[list[int]]) -> bool:
             if old != size and old >= 0:
                 before[dim], new = -1, True
     return new
-
-
-def _devices(*given: Any) -> Iterable[str]:
-    """The kinds of devices for which autocast may be on."""
-    return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)

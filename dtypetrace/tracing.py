@@ -353,7 +353,7 @@ class Trace(View):
 
 def _healing() -> MakeHealer:
     from .healing.healer import Healer
-    from .rules.healing import ruling  # this imports the rules
+    from .rules import ruling  # this imports the rules
 
     return partial(Healer, judge=ruling)
 

@@ -103,7 +103,7 @@ class _HealedRun:
 
         from ..healing.ledger import LedgerHealer
         from ..lora.rerun import Adapters
-        from ..rules.healing import ruling
+        from ..rules import ruling
         from ..tracing import Trace
 
         torch.manual_seed(0)

@@ -14,14 +14,27 @@ from functools import partial
 
 from .. import graph
 from ..parts import attempt
-from ..records import Finding, FlowStep, Frame, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
+from ..records import (
+    Finding,
+    FlowStep,
+    Frame,
+    Operand,
+    Origin,
+    Place,
+    Raised,
+    Reach,
+    Recording,
+    Refused,
+    Ruling,
+    Witness,
+)
 from ..source import expressions, operands
 from ..source.patch import disjoint
 from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
 from ..tables.english import quoted, subject
-from . import at_use, autocast_off, checks, consequences, culprits, measured, titles, trials
+from . import at_use, autocast_off, checks, coded, consequences, culprits, measured, titles, trials
 from .case import Case
 from .principles import Verdict
 from .registry import OF_VALUES, RULES, Rule, known
@@ -376,3 +389,24 @@ def _others(case: Case, operands: tuple[Operand, ...]) -> Iterable[str]:
     }
     for name, dtype, origin in sorted(others, key=lambda o: o[0]):
         yield f"{quoted(name)} is {dtype} too, since {short(origin.place)}"
+
+
+# ---------------------------------------------------------------- for healing
+
+
+def ruling(recording: Recording, refused: Refused) -> Ruling:
+    """Which operands of a refused call healing casts, and to which dtype: the same that its finding will state."""
+    expected = culprits.verdict(recording, refused).expected
+    culprit = culprits.culprit(refused, expected)
+    if culprit is not None and coded.holds_codes(recording, culprit):
+        culprit = None  # cast codes are other numbers
+    causes = {
+        w.index: cause(graph.origin(recording, w.event, expected, w.name or None), w.name) for w in refused.witnesses
+    }
+    blamed = causes.get(culprit.index) if culprit is not None else None
+    return Ruling(
+        culprit,
+        expected,
+        frozenset(w.dtype for w in culprits.contenders(refused)),
+        frozenset(index for index, owed in causes.items() if owed == blamed),
+    )

@@ -9,7 +9,7 @@ values narrow again. Else it is in words.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from .. import graph
@@ -105,6 +105,9 @@ def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
     this = f"keep {quoted(kept)}" if kept else f"compute {quoted(op.op)}"
     if edits:
         return advise(site, f"{this} in float32", edits=edits, others=alternatives, tested=True)
+    if not casts and (edits := _cast_back(run, number, list(_of_operands(run, number)), _is_divided)):
+        why = f"{this} in float32, and cast back to {op.outputs[0]} behind what is computed from it"
+        return advise(site, why, edits=edits, others=alternatives, tested=True)
     scaled = f", or scale {'it' if used else 'these values'} up before the cast"
     back = scaled if casts else ", and cast back only what is divided by it"
     return advise(site, f"{this} in float32{back}", others=alternatives)
@@ -258,9 +261,12 @@ _MOST_BACK = 4
 """How many calls in a row may need their operands cast back."""
 
 
-def _cast_back(run: Run, number: int, proposed: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...]:
+def _cast_back(
+    run: Run, number: int, proposed: Iterable[tuple[Edit, ...]], fits: Callable[[Op, int], bool] | None = None
+) -> tuple[Edit, ...]:
     """The edits by which an op computes in a wider dtype, and its results, once they fit, are cast back where a later
-    call would refuse them; none where they do not fit there, or something objects."""
+    call would refuse them; none where they do not fit there, or something objects. ``fits``: whether an op's result
+    does, given the index of the operand that does not."""
     narrow, wide = run.ops[number].outputs[0], _made_wide(run.ops[number])
     results, replay = {number: wide}, None
     for _ in range(_MOST_BACK):
@@ -275,7 +281,7 @@ def _cast_back(run: Run, number: int, proposed: Iterable[tuple[Edit, ...]]) -> t
             makers = list(_before_others(run, number, results))
             if not makers:
                 break
-        if not makers or not all(_fits(run, number, maker) for maker in makers):
+        if not makers or not all(_fits(run, number, maker, fits or _is_small) for maker in makers):
             return ()
         results.update(dict.fromkeys(makers, narrow))
     back = [n for n in results if n != number]
@@ -300,7 +306,7 @@ def _before_others(run: Run, number: int, until: Collection[int]) -> Iterator[in
                 waiting.append(user)
 
 
-def _fits(run: Run, number: int, later: int) -> bool:
+def _fits(run: Run, number: int, later: int, fits: Callable[[Op, int], bool]) -> bool:
     """Whether a later op's result fits the narrow dtype, although the result of an op does not that it was computed
     from: one of the ops between them makes it so."""
     if later <= number:
@@ -311,12 +317,18 @@ def _fits(run: Run, number: int, later: int) -> bool:
             below.add(n)
     between = below.intersection(graph.ops_above(run.ops, [later])) - {number}
     taken = ((run.ops[n], index) for n in between for index, i in enumerate(run.ops[n].inputs) if i.producer in below)
-    return any(_is_small(op, index) for op, index in taken)
+    return any(fits(op, index) for op, index in taken)
 
 
 def _is_small(op: Op, operand: int) -> bool:
     """Whether an op's result is small where one of its operands is large: a softmax, a norm, a division by it."""
     return tagged(op.op, *_SMALL) or tagged(op, *_SMALL) or _divides(op, operand)
+
+
+def _is_divided(op: Op, operand: int) -> bool:
+    """Whether an op's result is no smaller than usual although one of its operands is tiny: what divides by it, a
+    logarithm."""
+    return tagged(op, "pole") and operand == len(op.inputs) - 1
 
 
 def _divides(op: Op, operand: int) -> bool:

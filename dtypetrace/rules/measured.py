@@ -17,7 +17,7 @@ from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import listed, quoted
 from ..tables.operators import is_cast, tagged
-from . import averages, measured_tables, titles, trials
+from . import averages, narrow_tables, titles, trials
 from .advice import advise
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
@@ -27,10 +27,9 @@ from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
 from .lost_steps import lost_gradients
 from .making import found_at, tensor_of
-from .narrow_tables import source_of
 from .run_facts import Run
 
-_CODES = {"infinite": "DT301", "flushed": "DT302", "stopped": "DT307"}
+_CODES = {"infinite": "DT301", "flushed": "DT302"}
 NOTABLE = 32 * ROUNDING
 """An eighth: the error that one op alone adds, at once. The roundings of a deep network add up to less."""
 _SPOTTED = 0.25
@@ -44,7 +43,7 @@ def find(run: Run) -> Iterable[Finding]:
     if not run.recording.precisions:
         return
     losses, causes = _in_reference(run)
-    tables = list(measured_tables.find(losses))
+    tables = list(narrow_tables.measured(losses))
     yield from tables
     sums = averages.find(run)
     known = _tensors((*tables, *sums)) | {f.site.stack[:1] for f in sums} - {()}
@@ -67,7 +66,7 @@ def sampled(run: Run) -> Iterable[Finding]:
     narrow = {cause: number for cause, number in causes.items() if cause not in wide}
     # float32 in between rounds no digit away
     found = [f for f in _of_causes(losses, narrow) if f.culprit is not None and f.culprit.dtype in NARROW]
-    tables = list(measured_tables.find(losses, measured_tables.is_spoilt, counted=True))
+    tables = list(narrow_tables.measured(losses, narrow_tables.is_spoilt, counted=True))
     yield from tables
     told = {(f.code, _born(f)) for f in found}
     found += [f for f in _of_causes(losses, wide) if (f.code, _born(f)) not in told]
@@ -138,8 +137,6 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
         found.setdefault(Cause(number, "flushed"), number)
     for number in losses.inexact_counts:
         found.setdefault(Cause(number, "miscounted"), number)
-    for number in sorted(losses.stopped_sums):
-        found.setdefault(Cause(number, "stopped"), number)
     return found
 
 
@@ -350,9 +347,6 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
         return f"{quoted(op)} counts beyond {2**facts.digits:,}, where {made} does not hold every whole number"
     if cause.how == "merged":
         return f"{p.merged:.0%} of the sums of {quoted(op)} are equal to the next one"
-    if cause.how == "stopped":
-        error = _share(p.introduced)
-        return f"{quoted(op)} adds so many numbers to one place that later ones are lost: the error is {error}"
     if p.others:
         by = f"differences with an error of {_share(p.apart)}" if p.apart else "rounded numbers, which serve as indices"
         return f"{quoted(op)} chooses by {by}" if p.apart else f"{quoted(op)} makes integers of {by}"
@@ -415,7 +409,7 @@ def _leaves_only_rounding(run: Run, cause: Cause) -> bool:
     added = run.ops[cause.rounded]
     if not tagged(added, "sum") or not added.outputs or added.outputs[0] not in DTYPES:
         return False
-    others = [i for i in added.inputs if i.producer < 0 or not source_of(run, i.producer).pure]
+    others = [i for i in added.inputs if i.producer < 0 or not narrow_tables.source_of(run, i.producer).pure]
     rounding = DTYPES[added.outputs[0]].rounding
     harmless = all(run.peaks.get(i.producer, 0.0) * rounding < _DETAIL for i in others)
     return len(others) < len(added.inputs) and run.peaks.get(cause.rounded, 0.0) >= _GONE and harmless

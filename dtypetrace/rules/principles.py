@@ -253,6 +253,19 @@ def library_argument(case: Collision) -> Verdict | None:
 # ---------------------------------------------------------------- what the parameters say
 
 
+def trained_outside(case: Collision) -> Verdict | None:
+    """Outside any model, where weights that an optimizer trains meet narrower tensors (an average, a difference), the
+    dtype of the weights is right.
+    """
+    trained = {w.dtype for w in case.sides if w.trained}
+    if case.refused.model or len(trained) != 1 or len(case.present) != 2:
+        return None
+    dtype = trained.pop()
+    if bytes_of(case.other(dtype)) >= bytes_of(dtype):
+        return None
+    return Verdict(dtype, f"the other operand is trained in {dtype}")
+
+
 def trained_beside_frozen(case: Collision) -> Verdict | None:
     """Weights that an optimizer trains are right where the result of frozen weights meets them, if other trained
     weights have computed in the same dtype before.
@@ -476,6 +489,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     left_cast,
     ran_before,
     library_argument,
+    trained_outside,
     trained_beside_frozen,
     float64_from_numpy,
     default_left_behind,

@@ -192,6 +192,17 @@ def test_left_cast(tmp_path):
 
 
 @pytest.mark.parametrize("half", HALVES)
+def test_trained_outside(half):
+    """Adapters beside a base in half: most parameters of the run are half, and the average must not narrow them."""
+    b = RecordingBuilder()
+    average, weight = b.made(half, "cast", explicit=True), b.made("float32", "parameter")
+    b.refused("lerp", average, weight.as_parameter("down.weight", trained=True), run={half: 99, "float32": 1})
+    both_ways(b, "trained outside", "float32", half)
+    b.refused("lerp", average, weight.as_parameter("down.weight"), run={half: 99, "float32": 1})
+    assert decided(b.recording)[:2] == ("most parameters", half)
+
+
+@pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("ran", [True, False])
 def test_trained_beside_frozen(half, ran):
     """A teacher in half, and a student that has computed in float32: their sizes do not count."""

@@ -60,7 +60,7 @@ class Cause:
 
     op: int
     how: str
-    """``flushed``, ``infinite``, ``rounded``, ``miscounted`` or ``merged`` (its own doing), or
+    """``flushed``, ``infinite``, ``rounded``, ``stopped``, ``miscounted`` or ``merged`` (its own doing), or
     ``amplified``."""
     rounded: int = -1
     """For an amplified error: the op whose ordinary rounding it was, -1 where unknown."""
@@ -145,7 +145,7 @@ class Losses:
         while True:
             p = self.of[at]
             if self.own(at):
-                return Cause(at, _how(p))
+                return Cause(at, "stopped" if at in self.stopped_sums else _how(p))
             above = [n for n in self.sources(at) if n not in seen]
             worst = max(above, key=lambda n: (self.badness(n), self.of[n].flushed), default=-1)
             # an exact op may pick some of its operand's numbers, which are worse than the rest
@@ -512,6 +512,22 @@ class Losses:
             if not (is_move(op) or tagged(op, "exact")):
                 break
         return False
+
+    @cached_property
+    def stopped_sums(self) -> frozenset[int]:
+        """Forward ops in 16 bits that add many numbers to each place of a tensor, and lose half of what they add up:
+        from 256 on, bfloat16 ignores a 1."""
+        return frozenset(
+            number
+            for number, p in self.of.items()
+            if p.introduced >= LOST
+            and p.calls >= _CALLS
+            and tagged(self.run.ops[number], "adds_at")
+            and self.run.ops[number].outputs[:1] in (("bfloat16",), ("float16",))
+            and self.run.ops[number].phase in FORWARD
+            and not p.spoiled
+            and not self.cancels(number)
+        )
 
     @cached_property
     def results(self) -> list[int]:

@@ -29,7 +29,7 @@ from .lost_steps import lost_gradients
 from .making import found_at, tensor_of
 from .run_facts import Run
 
-_CODES = {"infinite": "DT301", "flushed": "DT302"}
+_CODES = {"infinite": "DT301", "flushed": "DT302", "stopped": "DT307"}
 NOTABLE = 32 * ROUNDING
 """An eighth: the error that one op alone adds, at once. The roundings of a deep network add up to less."""
 _SPOTTED = 0.25
@@ -137,6 +137,8 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
         found.setdefault(Cause(number, "flushed"), number)
     for number in losses.inexact_counts:
         found.setdefault(Cause(number, "miscounted"), number)
+    for number in sorted(losses.stopped_sums):
+        found.setdefault(Cause(number, "stopped"), number)
     return found
 
 
@@ -347,6 +349,9 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
         return f"{quoted(op)} counts beyond {2**facts.digits:,}, where {made} does not hold every whole number"
     if cause.how == "merged":
         return f"{p.merged:.0%} of the sums of {quoted(op)} are equal to the next one"
+    if cause.how == "stopped":
+        error = _share(p.introduced)
+        return f"{quoted(op)} adds so many numbers to one place that later ones are lost: the error is {error}"
     if p.others:
         by = f"differences with an error of {_share(p.apart)}" if p.apart else "rounded numbers, which serve as indices"
         return f"{quoted(op)} chooses by {by}" if p.apart else f"{quoted(op)} makes integers of {by}"

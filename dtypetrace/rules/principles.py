@@ -17,7 +17,7 @@ from ..records import FORWARD, Event, Frame, Input, Op, Recording, Witness
 from ..source import expressions
 from ..tables.dtypes import FLOATING, INTEGERS, STORAGE_ONLY, bytes_of
 from ..tables.english import quoted
-from ..tables.operators import flops, tagged
+from ..tables.operators import flops, is_cast, is_destination, tagged
 from . import titles
 from .autocast_off import ran_in_forward
 from .collision import Collision, Majority
@@ -436,6 +436,39 @@ def torch_integers(case: Collision) -> Verdict | None:
 # ---------------------------------------------------------------- counts, and how each dtype was chosen
 
 
+def sum_of_widened(case: Collision) -> Verdict | None:
+    """Outside any module: where values that were widened on purpose are added to a running total that has the dtype of
+    a narrow tensor, the total is wrong.
+
+    An optimizer's state is none: it follows the weights on purpose.
+    """
+    if case.refused.module or case.refused.phase == "optimizer" or len(case.present) != 2:
+        return None
+    sums = [w for w in case.sides if is_destination(case.refused.op, w.argument, w.index)]
+    values = [w for w in case.sides if w not in sums]
+    if len({w.dtype for w in sums}) != 1 or len({w.dtype for w in values}) != 1:
+        return None
+    events = case.recording.events
+    copied = all(w.event >= 0 and events[w.event].how == "factory" and events[w.event].reads for w in sums)
+    wide = values[0].dtype
+    if not copied or bytes_of(wide) <= bytes_of(sums[0].dtype) or any(_cast_from(case, w) is None for w in values):
+        return None
+    into = "the tensor they are added to only took its dtype from another tensor"
+    return Verdict(wide, f"the values that are added were cast to {wide} on purpose; {into}")
+
+
+def _cast_from(case: Collision, witness: Witness) -> int | None:
+    """The event of what a side was cast from, by the program's own cast, out of the other side's dtype; None where it
+    was not."""
+    line = graph.lineage(case.recording, witness.event)
+    if line is None or line.root.how != "cast" or not line.root.explicit:
+        return None
+    root = line.root
+    casts = (o for o in case.recording.ops if is_cast(o) and o.place == root.place and o.outputs[:1] == (root.to,))
+    other = case.present - {witness.dtype}
+    return next((o.inputs[0].event for o in casts if o.inputs and o.inputs[0].dtype in other), None)
+
+
 def most_operands(case: Collision) -> Verdict | None:
     """The dtype of most operands is right. Here all parameters and buffers of one dtype count once, and tensors of
     no dimensions do not count.
@@ -491,6 +524,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     library_argument,
     trained_outside,
     trained_beside_frozen,
+    sum_of_widened,
     float64_from_numpy,
     default_left_behind,
     cast_of_a_part,

@@ -435,3 +435,18 @@ def test_weights_of_a_run_in_float64_are_no_reason_against_float64():
     weight = b.made("float32", "parameter").as_parameter("weight")
     b.refused("linear", b.made("float64", explicit=True), weight, run={"float32": 16, "float64": 16})
     assert decided(b.recording)[0] != "weights meet float64"
+
+
+def summed(module: str, half: str = "bfloat16") -> RecordingBuilder:
+    b = RecordingBuilder()
+    out = b.made(half, "cast", explicit=True)
+    wide = b.made("float32", "cast", "float", of=out, explicit=True)
+    b.ran("float", out, out="float32", aten="_to_copy.default", at=b.events[wide.event].place)
+    total = b.made(half, "factory", "new_zeros", reads=(Read(half, 0, out.event, -1),))
+    b.refused("index_add_", total, wide, module=module, arguments=("self", "source"))
+    return b
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_sum_of_widened(half):
+    assert decided(summed("", half).recording) == ("sum of widened", "float32", half)

@@ -186,10 +186,20 @@ def _overflow(run: Run, first: Value, notes: tuple[str, ...], harmful: bool) -> 
     peak = max((run.values[i.producer].peak for i in op.inputs if i.producer in run.values), default=0.0)
     upto = f" (up to {peak:.3g})" if 0 < peak < inf else ""
     said = f"finite {source} goes in{upto}, infinity comes out: the largest {made} is {DTYPES[made].largest:.5g}"
-    facts = {"severity": "warning" if harmful else "note", "count": first.made, "notes": notes}
-    fix = wide_here(run, first.op, site) if here else keep_wide(run, first.op, culprit, site, cast)
-    begins, how = flow_to(run, op, event, site), "cast" if cast else "value"
-    return found_at(run, op, "DT301", culprit, fix, begins=begins, source=source, how=how, said=said, **facts)
+    return found_at(
+        run,
+        op,
+        "DT301",
+        culprit,
+        wide_here(run, first.op, site) if here else keep_wide(run, first.op, culprit, site, cast),
+        begins=flow_to(run, op, event, site),
+        source=source,
+        how="cast" if cast else "value",
+        said=said,
+        severity="warning" if harmful else "note",
+        count=first.made,
+        notes=notes,
+    )
 
 
 def _flushed_above(run: Run, number: int) -> Value | None:

@@ -87,7 +87,14 @@ def _silent(recording: Recording) -> list[Finding]:
     fits = partial(checks.shown_if_it_fits, recording)
     checked = [attempt(f"the check of the diff of {f.code}", partial(fits, f), f) for f, _ in found]
     speaks = partial(trials.with_trial, trials.Suspected(run))
-    return [attempt(f"what was tried for {f.code}", partial(speaks, f), f) for f in checked]
+    return [_only_if_it_helps(attempt(f"what was tried for {f.code}", partial(speaks, f), f)) for f in checked]
+
+
+def _only_if_it_helps(f: Finding) -> Finding:
+    """A finding whose change is words only where a trial shows that the damage stays without the rounding it blames."""
+    if f.fix is None or f.tried is None or f.tried.missing or f.tried.cures:
+        return f
+    return replace(f, fix=replace(f.fix, edits=()))
 
 
 def _found_by(rule: Rule, run: Run) -> list[Finding]:

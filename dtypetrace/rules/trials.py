@@ -258,7 +258,7 @@ def _spoilt(v: Value, copies: bool) -> float:
 
 def _rehearsed(run: Run, finding: Finding) -> Tried | None:
     """What a step in float32 does, for a finding about the optimizer's step."""
-    if finding.phase != "optimizer" or finding.culprit is None or finding.kind != "lost-update":
+    if finding.phase != "optimizer" or finding.culprit is None or finding.kind == "zero-gradient":
         return None
     names = {o.name for o in (*finding.operands, finding.culprit)}
     found = [r for r in run.recording.rehearsed if r.dtype == finding.culprit.dtype]

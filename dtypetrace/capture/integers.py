@@ -8,6 +8,7 @@ read on the host. Integers of 64 bits may wrap on purpose, as in a hash: only ar
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -33,6 +34,12 @@ _TOTALS = frozenset(
 )
 _PRODUCTS = frozenset({_aten.mm.default, _aten.bmm.default, _aten.mv.default, _aten.dot.default})
 _CASTS = frozenset({_aten._to_copy.default, _aten.copy_.default})
+_FILLS = {
+    _aten.full.default: 1, _aten.full_like.default: 1, _aten.new_full.default: 2, _aten.fill.Scalar: 1,
+    _aten.fill_.Scalar: 1, _aten.masked_fill.Scalar: 2, _aten.masked_fill_.Scalar: 2,
+}  # fmt: skip
+"""What puts one Python number everywhere, and which argument that is."""
+_FILL_IDS = frozenset(map(id, _FILLS))
 _NOT = _aten.bitwise_not.default
 _ARITHMETIC_IDS = frozenset(map(id, _ELEMENTWISE | _TOTALS | _PRODUCTS | _ADDING | {_NOT}))
 """By id: hashing an operator runs Python code."""
@@ -63,13 +70,18 @@ Counts = tuple[Tensor, Tensor]
 
 def concerns(func: Any, out: Tensor) -> bool:
     """Whether a call may lose integers: arithmetic of small ones, or a cast. Asked for every call that is measured."""
-    return id(func) in _CAST_IDS or id(func) in _ARITHMETIC_IDS and out.dtype in _WRAPPING
+    known = id(func)
+    if known in _FILL_IDS:
+        return out.dtype in _INTEGERS
+    return known in _CAST_IDS or known in _ARITHMETIC_IDS and out.dtype in _WRAPPING
 
 
 def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Counts | None:
     """What a call did to integers; None where it can lose none."""
     if func is _NOT:
         return _flags(args[0])
+    if func in _FILLS:
+        return _filled(args[_FILLS[func]], out)
     if func not in _CASTS:
         return _wrapped(func, args, kwargs, out)
     source = args[1] if func is _aten.copy_.default else args[0]
@@ -94,6 +106,14 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         )
     limits, whole = torch.iinfo(out.dtype), numbers.double().trunc()
     return known.sum(), (known & ((whole < limits.min) | (whole > limits.max))).sum()
+
+
+def _filled(number: Any, out: Tensor) -> Counts | None:
+    """A number with a fraction that a call puts into integers."""
+    if not isinstance(number, float) or not math.isfinite(number) or number == int(number) or not out.numel():
+        return None
+    all_of_it = torch.full((), out.numel(), dtype=torch.int64, device=out.device)
+    return all_of_it, all_of_it
 
 
 def takes(out: Tensor) -> bool:

@@ -107,14 +107,15 @@ _When = tuple[bool, tuple[Frame, ...]]
 
 def _order(first: Mapping[_When, int], f: Finding) -> tuple[float, ...]:
     """What ended the run comes first. Then collisions, then settings, which cause other findings; then by severity;
-    then numbers that were destroyed, before dtypes that only may be wrong; then by reach. Of damaged values one causes
-    the next, so the earliest comes first."""
+    then numbers that were destroyed, and those that were measured to be wrong, before dtypes that only may be; then by
+    reach. Of damaged values one causes the next, so the earliest comes first."""
     reach = f.reach or Reach(0, 0, 0)
     since = first.get((f.phase in _BACK, f.site.stack), len(first)) if f.kind in OF_VALUES else len(first) + 1
     rank = (
         f.kind != "collision",
         f.kind != "plan",
         f.kind not in _DESTROYED,
+        f.kind not in _WRONG,
         -reach.flops,
         -reach.bytes,
         since,
@@ -124,6 +125,7 @@ def _order(first: Mapping[_When, int], f: Finding) -> tuple[float, ...]:
 
 
 _DESTROYED = ("overflow", "underflow")
+_WRONG = ("precision-loss", "zero-gradient", "downcast")
 
 
 def _first_ops(recording: Recording) -> dict[_When, int]:

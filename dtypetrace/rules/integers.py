@@ -58,6 +58,8 @@ def _judged(run: Run, v: Value) -> Finding | None:
     op = run.ops[v.op]
     made = op.outputs[0]
     floats = [i for i in op.inputs if i.dtype in REAL]
+    if not floats and made not in REAL and (tagged(op, "takes_dtype", "store") or name_of(op) == "new_full"):
+        return _filled(run, op) if _used_as_numbers(run, v.op) else None
     if made in REAL and any(i.dtype in COMPLEX for i in op.inputs):
         return _imaginary(run, v, op) if v.spoilt >= _FRACTIONS * v.exact else None
     if made in REAL:
@@ -190,13 +192,21 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
 
 def _narrowed(run: Run, op: Op) -> int | None:
     """The first operand of integer arithmetic that the program cast to the dtype in which its result wraps. A program
-    computes in 16 and 32 bits as it comes to them; 8 bits are how images, masks and codes are kept, so that there it is
-    the arithmetic that should have widened them."""
+    computes in 16 and 32 bits as it comes to them; 8 bits are how images, masks and codes are kept, and so are numbers
+    that were limited before they were cast, as samples of sound: there it is the arithmetic that should have widened
+    them."""
     events = run.recording.events
     for index, i in enumerate(op.inputs):
         if i.event >= 0 and i.dtype == op.outputs[0] and events[i.event].how == "cast" and not events[i.event].parents:
-            return index
+            return index if not _limited(run, events[i.event].place, i.dtype) else None
     return None
+
+
+def _limited(run: Run, place: int, dtype: str) -> bool:
+    """Whether the numbers that a line casts to a dtype were limited from both sides just before."""
+    casts = (o for o in run.ops if o.place == place and is_cast(o) and o.outputs[:1] == (dtype,))
+    sources = (run.ops[o.inputs[0].producer] for o in casts if o.inputs and o.inputs[0].producer >= 0)
+    return any(tagged(source, "upper_bound") and tagged(source, "lower_bound") for source in sources)
 
 
 def _cut_off(run: Run, v: Value, op: Op) -> Finding:
@@ -210,6 +220,21 @@ def _cut_off(run: Run, v: Value, op: Op) -> Finding:
     fix = advise(written.origin.place, f"give {quoted(written.shown)} dtype=torch.{value.dtype} where it is made")
     begins, dtypes = graph.flow(run.recording, target.event, None), {"source": value.dtype, "made": target.dtype}
     return found_at(run, op, "DT203", written, fix, begins=begins, **dtypes, how="copy", said=said)
+
+
+def _filled(run: Run, op: Op) -> Finding:
+    """One number with a fraction, put into integers."""
+    place, made = run.place(op), op.outputs[0]
+    culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, Origin("factory", None, op.op, place))
+    fix = advise(place, "give this tensor a floating dtype where it is made")
+    said = f"the number has a fraction, which {made} cuts off"
+    return found_at(run, op, "DT203", culprit, fix, source="python float", made=made, how="copy", said=said)
+
+
+def _used_as_numbers(run: Run, number: int) -> bool:
+    """Whether what an op made meets floating numbers afterwards: what only counts or indexes is meant to be whole."""
+    below = (n for n, _ in run.below([number], lambda n: run.ops[n].outputs[:1] != ("bool",), _FAR))
+    return any(i.dtype in REAL for n in below for i in run.ops[n].inputs)
 
 
 def _made_like(run: Run, op: Op) -> Origin | None:

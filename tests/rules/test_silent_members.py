@@ -150,3 +150,51 @@ def test_what_is_stored_narrow_and_subtracted_later(tmp_path, stored):
     text = f"scores = scores * 1.0\n{stored}\nratio = (now - store).exp()\nprint(ratio.mean())"
     program = programs.run(tmp_path, text, before=before, numerics=True)
     assert any("dtype=torch.bfloat16" in program.at(f.culprit.origin.place) for f in serious(program))
+
+
+FILLS = {
+    "made like class numbers": "rest = torch.full_like(hot, 0.05)",
+    "filled in place": "rest = hot.clone().fill_(0.05)",
+    "where a mask says": "rest = hot.masked_fill(hot == 0, 0.05)",
+    "with an integer dtype": "rest = torch.full((8, 4), 0.5, dtype=torch.int64)",
+}
+ONE_HOT = "hot = F.one_hot(torch.randint(0, 4, (8,)), 4)"
+
+
+@pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
+def test_a_fraction_that_fills_integers_is_zero(tmp_path, fill):
+    text = f"{ONE_HOT}\n{fill}\nloss = -(rest * torch.randn(8, 4).log_softmax(-1)).sum()"
+    before = "import torch.nn.functional as F; torch.manual_seed(0)"
+    program = programs.run(tmp_path, text, before=before, numerics=True)
+    assert [f.code for f in serious(program)] == ["DT203"]
+    assert fill.partition(" = ")[2] in program.at(serious(program)[0].site)
+
+
+WHOLE_FILLS = {
+    "a whole number": f"{ONE_HOT}\nrest = torch.full_like(hot, 2.0)\nloss = (rest * torch.randn(8, 4)).sum()",
+    "what is only compared": f"{ONE_HOT}\nrest = torch.full_like(hot, 0.5)\nsame = (rest == hot).sum()",
+}
+
+
+@pytest.mark.parametrize("text", WHOLE_FILLS.values(), ids=WHOLE_FILLS)
+def test_fills_that_lose_nothing(tmp_path, text):
+    before = "import torch.nn.functional as F; torch.manual_seed(0)"
+    assert serious(programs.run(tmp_path, text, before=before, numerics=True)) == []
+
+
+WIDE_DATA = {
+    "a variance by squares": "x = data.float()\nspread = ((x * x).mean() - x.mean() ** 2).clamp(min=1e-6).sqrt()",
+    "squares less the square of a sum": "x = data.float()\n"
+    "spread = ((x.square().sum() - x.sum() ** 2 / len(x)) / len(x)).clamp(min=1e-6).sqrt()",
+    "a distance by squares": "x = data.to(torch.float32)\n"
+    "far = (x[:, None] ** 2 - 2 * x[:, None] * x + x ** 2).mean().sqrt()",
+}
+
+
+@pytest.mark.parametrize("text", WIDE_DATA.values(), ids=WIDE_DATA)
+def test_float64_that_the_program_cast_is_told_at_the_cast(tmp_path, text):
+    before = "torch.manual_seed(0); data = 3e4 + torch.randn(200, dtype=torch.float64)"
+    program = programs.run(tmp_path, text, before=before, numerics=True)
+    found = [f for f in serious(program) if f.code == "DT308"]
+    decided = program.at(found[0].culprit.origin.place)
+    assert ".float()" in decided or ".to(torch.float32)" in decided

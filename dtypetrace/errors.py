@@ -31,5 +31,9 @@ class TraceFileError(DtypetraceError, ValueError):
     """A file that is no saved trace, or one that this version cannot read."""
 
 
+class ContractError(DtypetraceError, ValueError):
+    """A text that is no contract."""
+
+
 class FoundError(DtypetraceError, RuntimeError):
     """Ends a run that was to end with such findings (``fail_on=``)."""

@@ -1,4 +1,4 @@
-"""``dtypetrace contract``: a run without the program's text in a file, and another run compared with it."""
+"""``dtypetrace contract``: a program's dtypes written to a file, and a run compared with it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from ..errors import UsageError
 from . import arguments
 
 if TYPE_CHECKING:
-    from ..records import Results
+    from ..records import Recording
 
 
 class ContractCommand:
     """Write which dtypes a program computes in, or check that it still does.
 
-    "write" runs the program and keeps the run in a file, without the program's text. "check" runs it again and compares
-    as dtypetrace diff does: parameters, what each module computes in, and what is set for the run (autocast, loss
-    scaler, optimizer). If a dtype differs, it names the line and exits with 1.
+    "write" runs the program and writes a small text file. For each module it has the dtypes of its parameters, its
+    inputs and outputs, the results of its ops, its gradients and its optimizer state, and its autocast. For the run it
+    has what the receipt has: the optimizer, the loss scaler, the loss, what is reduced between ranks, checkpoints.
+
+    "check" runs the program again and compares. If a dtype differs, it names the line and exits with 1.
 
     Commit the file and let CI run check: if a new version of a library computes in another dtype, the build
-    fails. Other operators in the same dtypes break no contract. Instead of a program, --trace takes a file that
-    run --save wrote.
+    fails. Instead of a program, --trace takes a file that run --save wrote.
 
     --file, --steps and --trace are options of write and of check: dtypetrace contract write --help explains them.
     """
@@ -46,33 +47,47 @@ class ContractCommand:
             arguments.add_script(own, "run a module, as python -m does", "the program, and its own arguments")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
-        from .. import saved
-        from ..compare.differences import compare
-        from ..render import differences
+        from ..compare import contract
+        from ..render import contracts
 
         if bool(options.words) == (options.trace is not None):
             raise UsageError(f"give either a program or --trace. Usage: {self.usage}")
         file = arguments.writable("--file", options.file)
-        if options.do == "write":
-            found = _results(options, self.usage)
+        written = None if options.do == "write" else _read(options.file)
+        recording = _recording(options, self.usage)
+        found = contract.facts(recording)
+        if written is None:
+            from .. import report
+
             with arguments.writing(str(options.file)):
-                saved.save(file, found, source=False)
+                report.write_atomically(file, contract.text(found))
             print(f"dtypetrace contract: wrote {options.file}")
             return SystemExit(0)
-        kept = arguments.saved_trace(options.file).recording
-        broken = compare(kept, _results(options, self.usage).recording).in_dtypes
-        if broken.same and not broken.settings:
-            print(f"dtypetrace contract: the run matches {options.file}")
-            return SystemExit(0)
-        print(differences.text(broken, (str(options.file), "this run")))
-        return SystemExit(1)
+        breaches = contract.check(written, found)
+        print(contracts.text(breaches, str(options.file)))
+        return SystemExit(int(bool(breaches)))
 
 
-def _results(options: argparse.Namespace, usage: str) -> Results:
+def _read(file: Path) -> dict[str, dict[str, str]]:
+    """The sections of a contract. Raises UsageError where there is none."""
+    from ..compare.contract import parse
+    from ..errors import ContractError
+
+    try:
+        return parse(file.read_text("utf-8"))
+    except (ContractError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is no contract: {error}") from None
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}. Write it first: dtypetrace contract write script.py"
+        ) from None
+
+
+def _recording(options: argparse.Namespace, usage: str) -> Recording:
     """What the saved trace holds, or a run of the program in a process of its own. Raises UsageError where that
     fails."""
     if options.trace is not None:
-        return arguments.saved_trace(options.trace).results
+        return arguments.saved_trace(options.trace).recording
     program = arguments.program(options, usage)
     with tempfile.TemporaryDirectory(prefix="dtypetrace-") as folder:
         trace = Path(folder) / "run.trace"
@@ -81,4 +96,4 @@ def _results(options: argparse.Namespace, usage: str) -> Results:
         ended = subprocess.run([*command, *(["-m"] if options.as_module else []), *options.words])
         if ended.returncode:
             raise UsageError(f"{program.name} ended with status {ended.returncode}, so its dtypes are not known")
-        return arguments.saved_trace(trace).results
+        return arguments.saved_trace(trace).recording

@@ -119,6 +119,12 @@ class RunCommand:
         add("--json", type=Path, metavar="F", help="write the findings as JSON")
         add("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
         add("--receipt", action="store_true", help="print what was asked for in dtypes beside what ran, part by part")
+        add(
+            "--try",
+            dest="tries",
+            action="store_true",
+            help="then run the script again with each diff, as dtypetrace fix does, and say which are proven",
+        )
         arguments.add_verbose(write)
         arguments.add_quiet(write, "print no report, only dtypetrace's own error messages; files are still written")
         ending = parser.add_argument_group("when to stop, and with which status")
@@ -217,6 +223,8 @@ class RunCommand:
         signals.remove()
         if late or later:
             return KeyboardInterrupt()
+        if options.tries and job is None and any(f.severity != "note" for f in findings):
+            _try(options, program)
         if isinstance(ending, SystemExit) and not ending.code and arguments.reaches(findings, options.fail_on):
             return SystemExit(1)
         return ending
@@ -416,6 +424,15 @@ class ScriptWatch:
         except Exception as failure:
             if not isinstance(failure, BrokenPipeError) and not to.stream.closed:  # else nobody reads it
                 say(to.stream, _OWN_FAULT + traceback.format_exc())
+
+
+def _try(options: argparse.Namespace, program: Program) -> None:
+    """Runs the script again with each edit that is known against its findings."""
+    from . import fixing
+
+    source = str(options.source) if options.source else None
+    words = [program.name, *program.argv[1:]]
+    fixing.fix(fixing.Request(words, options.as_module, options.steps, source, after_run=True))
 
 
 def _nothing_seen() -> Any:

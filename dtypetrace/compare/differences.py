@@ -113,15 +113,7 @@ class Comparison:
         """Whether nothing differs in dtype, and neither run has findings of its own."""
         return not (self.differences or any(self.findings) or any(self.only) or self.compiled)
 
-    @property
-    def in_dtypes(self) -> Comparison:
-        """What differs in dtype, and what was set otherwise: not the versions, and no other ops in the same dtypes."""
-        settings = tuple(s for s in self.settings if s[0] not in _VERSIONS)
-        changes = tuple(d for d in self.differences if isinstance(d, DtypeDifference))
-        return dataclasses.replace(self, settings=settings, differences=changes, apart=((), ()))
 
-
-_VERSIONS = ("torch", "python")
 _PHASES = ("forward", "recompute", "optimizer", "other", "")
 """Phases in which other ops are reported; in backward they follow from the forward ones."""
 
@@ -299,7 +291,7 @@ def _calls(recording: Recording, numbers: list[int], inside: str) -> tuple[Unmat
 
 
 def _settings(pair: Pair) -> Iterator[tuple[str, str, str]]:
-    for name in _VERSIONS:
+    for name in ("torch", "python"):
         a, b = (str(r.meta.get(name, "")) for r in pair)
         if a != b:
             yield name, a, b

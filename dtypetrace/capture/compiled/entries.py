@@ -45,7 +45,7 @@ def _steps(captured: Captured, place_of: PlaceOf) -> tuple[tuple[Step, ...], dic
             continue
         numbers[node.name] = len(steps)
         op = node.op.strip("_") or node.op
-        refused = captured.refused.get(node.name)
+        refused, given = captured.refused.get(node.name) or ("", ())
         steps.append(
             Step(
                 op,
@@ -53,7 +53,8 @@ def _steps(captured: Captured, place_of: PlaceOf) -> tuple[tuple[Step, ...], dic
                 place_of(node.stack),
                 _module(node.module),
                 op in NAMED_CASTS,
-                *(refused if refused is not None else ()),
+                refused,
+                given,
                 real=_real(node, captured),
                 computed=last.get(node.name, ""),
             )

@@ -21,17 +21,18 @@ def tried(f: Finding) -> tuple[str, ...]:
     without = "without this rounding" if t.roundings == 1 else f"without {t.roundings} such roundings"
     result = f"{quoted(t.what)}{where}"
     before, after = (_off(t.before), _off(t.after)) if t.unit in _ERRORS else (f"{t.before:.0%}", f"{t.after:.0%}")
-    return (f"tried: {_TRIED[t.unit].format(without=without, result=result, after=after)} instead of {before}",)
+    share = f"{after} instead of {before}"
+    return (f"tried: {_TRIED[t.unit].format(without=without, result=result, share=share)}",)
 
 
 _TRIED = {
-    "error": "{without}, the result of {result} is off by {after}",
-    "change": "{without}, what {result} changes is off by {after}",
-    "step": "in float32, what a step changes is off by {after}",
-    "choices": "{without}, of what {result} chooses would be others: {after}",
-    "merged": "{without}, of the neighbours in the result of {result} are equal and should not be: {after}",
-    "spoilt": "in a wider dtype, of the numbers that {result} makes are spoilt: {after}",
-    "still": "{without}, of the numbers that {result} should change do not change: {after}",
+    "error": "{without}, the result of {result} is off by {share}",
+    "change": "{without}, what {result} changes is off by {share}",
+    "step": "in float32, what a step changes is off by {share}",
+    "choices": "{without}, {share} of what {result} chooses would be others",
+    "merged": "{without}, {share} of the neighbours in the result of {result} are equal and should not be",
+    "spoilt": "in a wider dtype, {share} of the numbers that {result} makes are spoilt",
+    "still": "{without}, {share} of the numbers that {result} should change do not change",
 }
 """What a trial showed, by its unit."""
 _ERRORS = ("error", "change", "step")

@@ -57,7 +57,13 @@ def outgrows(run: Run, number: int, dtype: str) -> bool:
     if is_cast(op) or narrows(op) or op.phase not in FORWARD or by_weight:
         return False
     configured = op.module and run.computes_in(number) or run.dominant(op)  # a loss has no weights
-    return configured == dtype or by_autocast(run, op, dtype)
+    return configured == dtype or _cast_with_model(run, op, dtype) or by_autocast(run, op, dtype)
+
+
+def _cast_with_model(run: Run, op: Op, dtype: str) -> bool:
+    """Whether an operand is a buffer that got its dtype with its model's weights."""
+    events = {i.event for i in op.inputs if i.dtype == dtype and i.event >= 0}
+    return bool(events & run.events_of_weights)
 
 
 def by_autocast(run: Run, op: Op, dtype: str) -> bool:

@@ -58,7 +58,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
     op = run.ops[v.op]
     made = op.outputs[0]
     floats = [i for i in op.inputs if i.dtype in REAL]
-    if not floats and made not in REAL and (tagged(op, "takes_dtype", "store") or name_of(op) == "new_full"):
+    if not floats and made not in REAL and tagged(op, "fills"):
         return _filled(run, op) if _used_as_numbers(run, v.op) else None
     if made in REAL and any(i.dtype in COMPLEX for i in op.inputs):
         return _imaginary(run, v, op) if v.spoilt >= _FRACTIONS * v.exact else None

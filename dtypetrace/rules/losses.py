@@ -29,6 +29,9 @@ LOST = 0.5
 """Half of what a tensor should hold: with such an error not one digit is right."""
 ORDINARY = 4 * ROUNDING
 """An error below this is usual after a few ops in bfloat16."""
+_SOLVED = 2.0**-14
+"""An error that one op in float32 adds, and that is a thousand roundings: it amplifies inside, as a matrix that is
+inverted does."""
 _KEPT = 0.25
 """The loss came through an operand that has at least this share of the result's loss."""
 JUMP = 4.0
@@ -232,8 +235,9 @@ class Losses:
         """Where an op takes two results: for each of them the op whose own rounding is largest among those that the
         other one does not share, the largest first, if they explain the op's error.
 
-        What both operands were computed from was rounded once: a difference of the two does not see it. Of loops,
-        the first round counts: the graph of first calls has no circles.
+        What both operands were computed from was rounded once: a difference of the two does not see it; but if one is
+        broadcast, such as a mean, it shares little of the rounding of each number of the other. Of loops, the first
+        round counts: the graph of first calls has no circles.
         """
         op = self.run.ops[number]
         made = dict.fromkeys(i.producer for i in op.inputs if i.producer >= 0)
@@ -243,7 +247,7 @@ class Losses:
         need = _KEPT * self._error(number)
         found = []
         for mine, beside in ((one, other), (other, one)):
-            shared = self._passing(beside).keys()
+            shared = self._passing(beside).keys() if self._numbers(mine) <= self._numbers(beside) else frozenset()
             passed = {n: w for n, w in self._passing(mine).items() if n in self.of and n not in shared}
             own = {n: min(w, self.of[n].introduced * self.of[n].size) for n, w in passed.items()}
             worst = max(own, key=own.__getitem__, default=-1)
@@ -272,6 +276,14 @@ class Losses:
         }
         return sorted((n for n in own if own[n] > 0), key=own.__getitem__, reverse=True)
 
+    def _numbers(self, number: int) -> int:
+        """How many different numbers an op's result can have: a mean that was expanded has fewer than elements."""
+        op, count = self.run.ops[number], prod(self.run.ops[number].shape)
+        while is_move(op) and op.inputs and op.inputs[0].producer >= 0:
+            op = self.run.ops[op.inputs[0].producer]
+            count = min(count, prod(op.shape))
+        return count
+
     def _error(self, number: int) -> float:
         """The size of the error of an op's result."""
         return self.of[number].total * self.of[number].size
@@ -293,6 +305,13 @@ class Losses:
             own = min(self.of[at].introduced / self.of[at].total, 1.0)
             share *= (1.0 - own * own) ** 0.5
         return way[:rounds] if rounds else way
+
+    def first_jump(self, cause: Cause) -> int:
+        """The first op that made much of an ordinary error: the one that rounded, if it lost more than a rounding."""
+        way = self._way(cause.op) if cause.how == "amplified" else [cause.op]
+        if self.of[way[-1]].introduced >= _SOLVED:
+            return way[-1]
+        return next((n for n in reversed(way[:-1]) if self.jumps(n)), cause.op)
 
     def jumps(self, number: int) -> bool:
         """Whether an op's result, or a part of its numbers, is much worse than all of its operands."""

@@ -287,14 +287,14 @@ def _title(p: Precision, op: Op, made: str, zero: str) -> str:
 def _to_blame_itself(losses: Losses, cause: Cause, blamed: int, made: str) -> int:
     """The number of the op that is to blame itself, -1 where the birth of the dtype ``made`` is.
 
-    In float32 nobody chose too narrow a dtype, unless the program cast float64 to it: to blame is the op that makes
-    much of ordinary roundings. In 16 bits it is an op whose numbers leave the range in which the program computes as
-    configured. One that rounds is to blame where the program can keep it out of that: on a line of the user's own, or
-    in an autocast region.
+    In float32 nobody chose too narrow a dtype, unless the program cast float64 to it: to blame is the first op that
+    makes much of ordinary roundings. In 16 bits it is an op whose numbers leave the range in which the program computes
+    as configured. One that rounds is to blame where the program can keep it out of that: on a line of the user's own,
+    or in an autocast region.
     """
     run = losses.run
     if _computed_wide(run, blamed, made):
-        return cause.op if not _came_from_wider(run, blamed, made) else -1
+        return losses.first_jump(cause) if not _came_from_wider(run, blamed, made) else -1
     op = run.ops[blamed]
     left_to_program = by_autocast(run, op, made) or graph.runs_own_line(run.recording, op)
     ranged = cause.how in ("infinite", "flushed") or left_to_program

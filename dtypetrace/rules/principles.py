@@ -362,17 +362,6 @@ def _weights_above(case: Collision, producer: int, dtype: str) -> set[int]:
     return {i.event for n in above for i in of_dtype(ops[n]) if i.holder == "parameter"}
 
 
-def integers_on_purpose(case: Collision) -> Verdict | None:
-    """Integers that a line of the program asked for stay integers: what is written to them is wrong, where nobody named
-    its dtype."""
-    into = next((w for w in case.sides if ("out", w.dtype) in case.refused.dtypes), None)
-    if case.refused.code != "DT111" or into is None or into.dtype in FLOATING or not _named_by_program(case, into):
-        return None
-    if any(_on_purpose(case, w) for w in case.sides if w is not into):
-        return None
-    return Verdict(into.dtype, f"{into.dtype} was chosen on purpose, and what is written there comes from a default")
-
-
 def most_parameters(case: Collision) -> Verdict | None:
     """A model agrees with itself: the dtype of most of its other parameters is right, or else the dtype of most
     parameters of the run."""
@@ -505,12 +494,6 @@ def chosen_on_purpose(case: Collision) -> Verdict | None:
     return Verdict(dtype, f"{dtype} was chosen on purpose, and {' and '.join(sorted(fallen))} {comes} from a default")
 
 
-def _named_by_program(case: Collision, witness: Witness) -> bool:
-    """Whether the line that decided an operand's dtype names it."""
-    line = graph.lineage(case.recording, witness.event)
-    return line is not None and line.root.explicit
-
-
 def _on_purpose(case: Collision, witness: Witness) -> bool:
     line = graph.lineage(case.recording, witness.event)
     if line is None:
@@ -545,7 +528,6 @@ PRINCIPLES: tuple[Principle, ...] = (
     float64_from_numpy,
     default_left_behind,
     cast_of_a_part,
-    integers_on_purpose,
     most_parameters,
     float8_not_promoted,
     destination,

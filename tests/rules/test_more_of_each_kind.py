@@ -468,7 +468,7 @@ latents = [torch.randn(4).to(torch.bfloat16) for _ in range(3)]
 cache = torch.load(saved({"latents": latents}))
 net(torch.stack(cache["latents"]))
 """,
-        ".to(torch.bfloat16)",
+        "cache = torch.load",
     ),
     "moments": (
         SAVED
@@ -483,7 +483,7 @@ for i, p in enumerate(net.parameters()):
     optimizer.state[p] = read[i]
 optimizer.step()
 """,
-        "v.double()",
+        "read = torch.load",
     ),
 }
 

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import FORWARD, Event, Frame, Input, Op, Recording, Witness
+from ..records import FORWARD, Event, Frame, Input, Op, Parameter, Recording, Witness
 from ..source import expressions
-from ..tables.dtypes import FLOATING, INTEGERS, STORAGE_ONLY, bytes_of
+from ..tables.dtypes import FLOATING, HALF, INTEGERS, STORAGE_ONLY, bytes_of
 from ..tables.english import quoted
 from ..tables.operators import flops, is_cast, is_destination, tagged
 from . import titles
-from .autocast_off import ran_in_forward
+from .autocast_off import ran_in_forward, ran_under
 from .collision import Collision, Majority
 
 _ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion", "input"})
@@ -362,6 +362,58 @@ def _weights_above(case: Collision, producer: int, dtype: str) -> set[int]:
     return {i.event for n in above for i in of_dtype(ops[n]) if i.holder == "parameter"}
 
 
+def default_yields(case: Collision) -> Verdict | None:
+    """Parameters that are float32 only by default are wrong where they meet a half dtype that the run decided on in
+    several places.
+
+    One cast alone is no decision for the run. A parameter of the half dtype is judged against its own model. Weights
+    that are trained in float32 next to frozen half ones are so on purpose, and so are those of a call that ran under
+    autocast before.
+    """
+    most = case.majority
+    rivals = case.present & HALF
+    if most is None or most.dtype in HALF or len(rivals) != 1 or case.refused.phase not in ("forward", "recompute"):
+        return None
+    rival = next(iter(rivals))
+    parameters = [w for w in case.sides if w.holder == "parameter"]
+    if not any(w.dtype == most.dtype for w in parameters) or any(w.dtype == rival for w in parameters):
+        return None
+    if any(w.dtype == most.dtype and w.trained for w in case.sides) or ran_under(case.recording, case.refused):
+        return None
+    if not all(_by_default(case, p, rival) for p in case.refused.model):
+        return None
+    if len(_decisions(case, rival)) < 2 and not dict(case.refused.run).get(rival, 0):
+        return None
+    reason = f"the parameters of the {most.scope} are {most.dtype} only by default; the program chose {rival}"
+    return Verdict(rival, reason)
+
+
+def _by_default(case: Collision, parameter: Parameter, rival: str) -> bool:
+    """Whether a parameter has its dtype because nobody named one, and is not of the rival's dtype.
+
+    ``vae.to(torch.float32)`` names one, though it changes nothing.
+    """
+    recording = case.recording
+    if any(u.event == parameter.event and u.dtype == parameter.dtype and not u.reads for u in recording.unchanged):
+        return False
+    line = graph.lineage(case.recording, parameter.event)
+    return (
+        parameter.dtype != rival
+        and line is not None
+        and not line.root.explicit
+        and line.root.how not in ("input", "load")
+    )
+
+
+def _decisions(case: Collision, dtype: str) -> set[tuple[object, ...]]:
+    """The lines that named a dtype themselves, outside any module; ``.to(y.dtype)`` repeats a decision and makes
+    none."""
+    recording = case.recording
+    named = [s for s in recording.events if s.explicit and s.to == dtype and not s.module]
+    repeats = {s.place for s in named if s.reads}
+    return {graph.place_of(recording, s.place).stack[:1] for s in named if s.place not in repeats}
+
+
 def most_parameters(case: Collision) -> Verdict | None:
     """A model agrees with itself: the dtype of most of its other parameters is right, or else the dtype of most
     parameters of the run."""
@@ -528,6 +580,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     float64_from_numpy,
     default_left_behind,
     cast_of_a_part,
+    default_yields,
     most_parameters,
     float8_not_promoted,
     destination,

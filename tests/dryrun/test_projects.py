@@ -84,7 +84,6 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.xfail(reason="the VAE stays in float32 is told at another line since a principle is gone", strict=False)
 @pytest.mark.parametrize("mistake", one_in(3, list(MISTAKES)))
 def test_a_mistake_is_found_at_its_line(tmp_path, mistake):
     name, right, wrong, born, collides = MISTAKES[mistake]

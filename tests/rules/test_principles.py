@@ -249,6 +249,17 @@ def test_float64_by_name_is_a_decision():
     both_ways(b, "most parameters", "float64", "float32")
 
 
+@pytest.mark.parametrize("half", HALVES)
+def test_default_yields(half):
+    b = RecordingBuilder()
+    forgotten = b.made("float32", "parameter").as_parameter("weight")
+    b.made(half, "cast", explicit=True)
+    x = b.made(half, explicit=True)
+    model = (Parameter("weight", "float32", 16, forgotten.event), *weights("float32", b.made("float32", "parameter")))
+    b.refused("linear", x, forgotten, model=model)
+    both_ways(b, "default yields", half, "float32")
+
+
 def test_one_cast_alone_is_no_decision_for_the_run():
     b = RecordingBuilder()
     model = weights("float32", b.made("float32", "parameter"))

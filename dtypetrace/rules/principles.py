@@ -407,9 +407,10 @@ def _by_default(case: Collision, parameter: Parameter, rival: str) -> bool:
 
 def _decisions(case: Collision, dtype: str) -> set[tuple[object, ...]]:
     """The lines that named a dtype themselves, outside any module; ``.to(y.dtype)`` repeats a decision and makes
-    none."""
+    none, and so does reading what the run itself wrote."""
     recording = case.recording
-    named = [s for s in recording.events if s.explicit and s.to == dtype and not s.module]
+    events = (s for n, s in enumerate(recording.events) if s.how != "load" or graph.written_before(recording, n) < 0)
+    named = [s for s in events if s.explicit and s.to == dtype and not s.module]
     repeats = {s.place for s in named if s.reads}
     return {graph.place_of(recording, s.place).stack[:1] for s in named if s.place not in repeats}
 

@@ -86,7 +86,7 @@ def action(recording: Recording, findings: Sequence[Finding], anchor: str, *, so
         steps,
         changes if source else [],
         _spot_of(first) if source else None,
-        why,
+        [*why, *map(sentence, wording.tried(first) if first.fix is not None and first.tried else ())],
         attempt("what happens if nothing is changed", lambda: _otherwise(first), ""),
         change=first.severity != "note" or first.fix is None or bool(first.fix.edits or first.fix.lines),
         raised=first.exception is not None,
@@ -267,8 +267,8 @@ def facts(recording: Recording, distinct: int) -> list[str]:
     script, arguments = str(meta.get("script", "")), str(meta.get("arguments", ""))
     ran = f"{wording.relative(script)} {arguments}".strip() if script else ""
     started, took = str(meta.get("started", "")), meta.get("milliseconds", 0)
-    steps, ops = meta.get("steps", 0), meta.get("ops", 0)
-    counted = [f"{steps:,} optimizer step{'s' if steps != 1 else ''}"] if steps or ops else []
+    steps, ops = coverage.steps(recording), meta.get("ops", 0)
+    counted = [steps or "no optimizer step"] if steps or ops else []
     if ops:
         counted.append(f"{ops:,} ops watched, {distinct:,} distinct")
     parameters = _sizes(recording)

@@ -33,6 +33,8 @@ class Page:
     stopped: str = ""
     """Where an exception ended the run; empty where none did."""
     not_seen: list[str] = field(default_factory=list)
+    partly: list[str] = field(default_factory=list)
+    """Which steps were watched, and which compiled code was not judged, where that is not all."""
     cards: list[Card] = field(default_factory=list)
     receipt: list[receipts.Line] = field(default_factory=list)
     receipt_titles: tuple[str, ...] = receipts.TITLES
@@ -74,6 +76,7 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool) ->
         facts=action.facts(recording, len(rows)),
         stopped=_stopped(recording),
         not_seen=list(recording.not_seen),
+        partly=_partly(recording, findings),
         cards=[
             card(recording, f, anchor, source=source, brief=number >= _DRAWN)
             for number, (anchor, f) in enumerate(zip(anchors, findings))
@@ -92,6 +95,12 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool) ->
         ticks=any(r.change for r in rows),
         tables=page_tables.tables(recording, rows),
     )
+
+
+def _partly(recording: Recording, findings: Sequence[Finding]) -> list[str]:
+    unjudged = coverage.not_judged_line(recording) if coverage.compiled(recording) else ""
+    # without a finding the first screen says what was not judged where it says that there is none
+    return [line for line in (coverage.watched(recording), unjudged if findings else "") if line]
 
 
 def _stopped(recording: Recording) -> str:

@@ -25,7 +25,7 @@ def capitalised(text: str) -> str:
     >>> capitalised("an indexed write"), capitalised("linear_1 got"), capitalised("`up` got"), capitalised("float32 x")
     ('An indexed write', 'linear_1 got', '`up` got', 'float32 x')
     """
-    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].rstrip(",:").isalpha() else text
 
 
 def quoted(name: str) -> str:

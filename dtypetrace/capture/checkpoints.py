@@ -6,9 +6,11 @@ are called, so it does not matter how a program imported those.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -23,6 +25,10 @@ _WRITERS = ("_save", "_legacy_save")
 _READERS = ("_load", "_legacy_load")
 _SAFE_WRITERS = ("_evaluate_tensors_for_save", "_flatten")
 """The first one that safetensors' version has."""
+_SAFE_READER = "_view2torch"
+"""Makes tensors of the bytes of a file; a file that is opened is mapped (``torch.UntypedStorage.from_file``)."""
+_SAFE_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_LONGEST_HEADER = 16_000_000
 _DEEPEST = 8
 _MOST_TENSORS, _MOST_NAMES = 20_000, 64
 _OPTIMIZER_KEYS = frozenset({"state", "param_groups"})
@@ -45,6 +51,8 @@ class Checkpoints:
             if original is not None:
                 make = self._writer if name in _WRITERS else self._reader
                 replace(torch.serialization, name, make(original))
+        mapped = torch.UntypedStorage.from_file
+        replace(torch.UntypedStorage, "from_file", staticmethod(self._mapper(mapped)))
         kind = torch.optim.Optimizer
         replace(kind, "load_state_dict", self._taken_over(kind.__dict__["load_state_dict"]))
 
@@ -55,6 +63,8 @@ class Checkpoints:
         if module is not None and name is not None:
             self._safe = True
             replace(module, name, self._writer(getattr(module, name)))
+            if callable(getattr(module, _SAFE_READER, None)):
+                replace(module, _SAFE_READER, self._reader(getattr(module, _SAFE_READER)))
 
     def _writer(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -73,18 +83,31 @@ class Checkpoints:
 
         return read
 
+    def _mapper(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """safetensors maps each file that it opens: the dtypes are in the file's header."""
+
+        @wraps(original)
+        def from_file(file: Any, *args: Any, **kwargs: Any) -> Any:
+            storage = original(file, *args, **kwargs)
+            if str(file).endswith(".safetensors"):
+                self._note("read", Path(file), sys._getframe(1))
+            return storage
+
+        return from_file
+
     def _note(self, kind: str, given: Any, frame: FrameType) -> None:
         if self._session.broken or not threads.watched_by(self._session):
             return
         try:
             with private.DisableTorchFunction(), private.DisableTorchDispatch():
                 place = self._session.place(self._session.thread_state(), frame)
-                found = list(_tensors(given))
+                file = given.name if isinstance(given, Path) else ""
+                found = list(_header(given) if file else _tensors(given))
                 resumes = any(in_state for *_, in_state in found)
                 sums: dict[tuple[str, torch.dtype, torch.dtype], _Sum] = {}
                 for path, tensor, in_state in found:
                     name = path.rpartition(".")[2] if in_state else path
-                    group = path.partition(".")[0] if not in_state else f"optimizer {name}"
+                    group = f"optimizer {name}" if in_state else file or path.partition(".")[0]
                     sums.setdefault((group, tensor.dtype, tensor.dtype), _Sum()).add(tensor, name, self._session)
                 self._keep(kind, place, sums, resumes)
         except Exception:
@@ -124,8 +147,9 @@ class Checkpoints:
         resumes: bool,
         optimizer: str = "",
     ) -> None:
-        """Replaces what an earlier call of this line left."""
-        for key in [key for key in self._session.transfers if key[0] == kind and key[-1] == place]:
+        """Replaces what an earlier call of this line left of these groups."""
+        groups = {group for group, *_ in sums}
+        for key in [key for key in self._session.transfers if key[0] == kind and key[-1] == place and key[1] in groups]:
             del self._session.transfers[key]
         for (group, source, dtype), one in sums.items():
             names = tuple(one.names)
@@ -160,6 +184,17 @@ def _entries(state: Any) -> list[dict[str, torch.Tensor]]:
         for entry in entries
         if isinstance(entry, dict)
     ]
+
+
+def _header(file: Path) -> Iterator[tuple[str, torch.Tensor, bool]]:
+    """The floating tensors of a file of safetensors, without their values."""
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        header = json.loads(opened.read(length)) if length <= _LONGEST_HEADER else {}
+    for name, told in header.items():
+        dtype = _SAFE_DTYPES.get(told.get("dtype", ""))
+        if dtype is not None:
+            yield name, torch.empty(told["shape"], dtype=getattr(torch, dtype), device="meta"), False
 
 
 def _tensors(given: Any) -> Iterator[tuple[str, torch.Tensor, bool]]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
 from ..records import Declared
+from ..tables.dtypes import FLOATING
 from . import private
 from .calls import dtype_name
 from .holders import parameter_record
@@ -25,6 +27,15 @@ _ONLY_FLOAT16 = ("PreTrainedModel", "_keep_in_fp32_modules")
 _UNINITIALISED = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
 _DTYPES = ("dtype", "torch_dtype")
 _PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "no": "float32"}
+_LIGHTNING = {
+    **{f"bf16-{kind}": "bfloat16" for kind in ("mixed", "true")},
+    **{f"16-{kind}": "float16" for kind in ("mixed", "true")},
+    "32-true": "float32",
+    "64-true": "float64",
+}
+_PARTS = {"router": "router", "gate": "router", "head": "head", "logits": "head", "loss": "loss"}
+"""Words in the names of a configuration's attributes, and the part of compute that they are about."""
+_WIDE = ("fp32", "float32")
 
 
 def take(recorder: Session, root: Root) -> None:
@@ -48,6 +59,7 @@ def _declared(root: nn.Module) -> Iterator[Declared]:
     asked = next((d for name in _DTYPES if isinstance(d := getattr(config, name, None), torch.dtype)), None)
     if asked is not None:
         yield Declared("", (), dtype_name(asked), f"{type(config).__name__}.dtype")
+    yield from _computes(config)
     quantised = getattr(config, "quantization_config", None)
     computes = getattr(quantised, "bnb_4bit_compute_dtype", None)
     if isinstance(computes, torch.dtype):
@@ -60,6 +72,18 @@ def _declared(root: nn.Module) -> Iterator[Declared]:
             if isinstance(names, (list, tuple, set)) and names and (type(module), attribute) not in seen:
                 seen.add((type(module), attribute))
                 yield _kept(clean_name(name, root), type(module), attribute, names)
+
+
+def _computes(config: Any) -> Iterator[Declared]:
+    """What a configuration says of the router, the head or the loss: ``router_dtype``, ``fp32_lm_head``."""
+    for name, told in vars(config).items() if hasattr(config, "__dict__") else ():
+        words = name.split("_")
+        part = next((_PARTS[word] for word in words if word in _PARTS), "")
+        dtype = str(told).removeprefix("torch.") if "dtype" in words else ""
+        if told is True and any(word in _WIDE for word in words):
+            dtype = "float32"
+        if part and dtype in FLOATING:
+            yield Declared("", (part,), dtype, f"{type(config).__name__}.{name}", "compute")
 
 
 def _kept(name: str, kind: type, attribute: str, names: Iterable[Any]) -> Declared:
@@ -85,8 +109,63 @@ def _line(owner: type, attribute: str) -> tuple[str, int]:
 
 
 def launchers() -> Iterator[Declared]:
-    """What a launcher was told about the whole run: accelerate's, which transformers' Trainer uses, too."""
+    """What accelerate was told about the whole run; transformers' Trainer uses it, too."""
     state = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
     asked = getattr(state, "_shared_state", {}).get("_mixed_precision")
     if asked in _PRECISIONS:
         yield Declared("", (), _PRECISIONS[asked], f"Accelerator(mixed_precision={str(asked)!r})", "compute")
+
+
+def of_step(optimizer: Any, frame: FrameType | None) -> Iterator[Declared]:
+    """What the trainers that call an optimizer's step from above a frame were told, and the dtypes that the optimizer's
+    own arguments name."""
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        # the local variables of the program's own frames are left alone: reading them keeps them alive
+        if package in _TRAINERS and "self" in frame.f_code.co_varnames:
+            try:
+                yield from _TRAINERS[package](frame.f_locals.get("self"))
+            except Exception:  # a property of theirs
+                pass
+        frame = frame.f_back
+    yield from launchers()
+    for name, given in getattr(optimizer, "defaults", {}).items():
+        if isinstance(given, torch.dtype):
+            by = f"{type(optimizer).__name__}({name}=)"
+            yield Declared("", (name.removesuffix("_dtype"),), dtype_name(given), by, "optimizer state")
+
+
+def _of_transformers(trainer: Any) -> Iterator[Declared]:
+    arguments = getattr(trainer, "args", None)
+    for flag in ("bf16", "fp16"):
+        if getattr(arguments, flag, None) is True:
+            yield Declared("", (), _PRECISIONS[flag], f"{type(arguments).__name__}({flag}=True)", "compute")
+
+
+def _of_lightning(caller: Any) -> Iterator[Declared]:
+    """Of Lightning's Trainer, and of Fabric's wrappers, which know its strategy."""
+    told = getattr(caller, "precision", None)
+    fabric = getattr(getattr(getattr(caller, "_strategy", None), "precision", None), "precision", None)
+    for maker, precision in (("Trainer", told), ("Fabric", fabric)):
+        if isinstance(precision, str) and precision in _LIGHTNING:
+            yield Declared("", (), _LIGHTNING[precision], f"{maker}(precision={precision!r})", "compute")
+
+
+def _of_deepspeed(engine: Any) -> Iterator[Declared]:
+    """Of DeepSpeed's json, as its engine reads it."""
+    for section, asks in (("bf16", "bfloat16_enabled"), ("fp16", "fp16_enabled")):
+        told = getattr(engine, asks, None)
+        if callable(told) and told():
+            yield Declared("", (), _PRECISIONS[section], f"DeepSpeed's {section}.enabled", "compute")
+    sent = getattr(engine, "communication_data_type", None)
+    if isinstance(sent, torch.dtype):
+        yield Declared("", (), dtype_name(sent), "DeepSpeed's communication_data_type", "reduction")
+
+
+_TRAINERS: dict[str, Callable[[Any], Iterator[Declared]]] = {
+    "transformers": _of_transformers,
+    "lightning": _of_lightning,
+    "pytorch_lightning": _of_lightning,
+    "deepspeed": _of_deepspeed,
+}
+"""By package: what an object of it, whose method calls an optimizer's step, says."""

@@ -229,6 +229,7 @@ class ModuleHooks:
     def _plan(self, optimizer: Any, place: int) -> None:
         """Records the precision plan of each model when an optimizer steps for the first time."""
         if self.recorder.updates.steps_of(optimizer) == 1:
+            self.recorder.told |= dict.fromkeys(declared.of_step(optimizer, sys._getframe(1)))
             for root in self.recorder.modules.roots:
                 declared.take(self.recorder, root)
             models = list(self.recorder.modules.live_roots())  # those that ran in a watched thread

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
+_INHERITED = object()
+"""Stands for an attribute that its owner only inherits."""
+
 
 class Replaced:
     """An attribute that has another value while this is in place. If somebody else replaces it since, theirs stays."""
 
     def __init__(self, owner: Any, name: str, new: Any) -> None:
         self._owner, self._name, self._new = owner, name, new
-        self._old = vars(owner)[name]
+        self._old = vars(owner).get(name, _INHERITED)
         _all.append(self)
         if not _aside:
             setattr(owner, name, new)
@@ -30,11 +33,14 @@ class Replaced:
     def put_aside(self) -> None:
         """Restores the attribute for a while."""
         if vars(self._owner).get(self._name) is self._new:
-            setattr(self._owner, self._name, self._old)
+            if self._old is _INHERITED:
+                delattr(self._owner, self._name)
+            else:
+                setattr(self._owner, self._name, self._old)
 
     def put_back(self) -> None:
         """Ends that while."""
-        if vars(self._owner).get(self._name) is self._old:
+        if vars(self._owner).get(self._name, _INHERITED) is self._old:
             setattr(self._owner, self._name, self._new)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from ..records import Compared, Plan, Precision, Transfer
+from ..records import Compared, Declared, Plan, Precision, Transfer
 from . import private
 from .births import Births
 from .calls import autocast_of
@@ -111,6 +111,8 @@ class Session(Clock):
         self.plans: list[Plan] = []
         self.transfers: dict[tuple[str, str, str, str, int], Transfer] = {}
         """What went to checkpoints and came from them. See ``capture.checkpoints``."""
+        self.told: dict[Declared, None] = {}
+        """What trainers and optimizers were told about dtypes."""
 
     def saw(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any, frame: FrameType | None

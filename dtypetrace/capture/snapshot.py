@@ -160,7 +160,7 @@ def _live(recorder: Session, facts: dict[str, Any]) -> _Live:
 def _declared(recorder: Session) -> Iterator[tuple[Root | None, Declared]]:
     for root in recorder.modules.roots:
         yield from ((root, one) for one in root.declared)
-    yield from ((None, one) for one in declared.launchers())
+    yield from ((None, one) for one in recorder.told or declared.launchers())
 
 
 def _unchanged(recorder: Session, module: Callable[[int], str]) -> Iterator[Unchanged]:

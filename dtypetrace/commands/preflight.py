@@ -90,7 +90,7 @@ def preflight(
         parameters=seen.parameters or tuple(p for _, p in held.held),
         meta=seen.meta,
         plans=(plan,),
-        declared=(*held.declared, *declared.launchers()),
+        declared=(*held.declared, *dict.fromkeys(declared.of_step(optimizer, sys._getframe(1)))),
         text=seen.text,
     )
     recording = with_facts(own)

@@ -1,6 +1,6 @@
 """What was asked for and did not come: a declaration that a cast overrode (DT407), a checkpoint after which a run is
-another one (DT408), an autocast region that switched another one off (DT409), gradients that are added up (DT309) and
-steps that are counted (DT505) in 16 bits.
+another one (DT408), an autocast region that switched another one off (DT409), a setting that does not decide what runs
+(DT410), gradients that are added up (DT309) and steps that are counted (DT505) in 16 bits.
 
 Each rule compares rows that the receipt shows, and says nothing where they agree.
 """
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 
 from .. import graph
-from ..records import FORWARD, Declared, Finding, FlowStep, Op, Operand, Origin, Parameter, Place, Transfer
-from ..source import optimizers, regions
+from ..records import FORWARD, Declared, Finding, FlowStep, Op, Operand, Origin, Parameter, Place, ReceiptRow, Transfer
+from ..source import optimizers, regions, settings
 from ..tables.dtypes import DTYPES, HALF, bytes_of, narrower
 from ..tables.english import quoted
 from ..tables.operators import flops, name_of
@@ -35,6 +35,7 @@ def find(run: Run) -> Iterator[Finding]:
     yield from overridden(run)
     yield from _checkpoints(run)
     yield from _switched_off(run)
+    yield from _settings(run)
     yield from _added_up(run)
     yield from _counted(run)
 
@@ -49,8 +50,9 @@ def _given(origin: Origin, place: Place) -> Place:
 def overridden(run: Run) -> Iterator[Finding]:
     """DT407: parameters that a class keeps in a dtype and that something cast to another one."""
     groups: dict[tuple[object, ...], list[tuple[Parameter, Declared, Origin]]] = defaultdict(list)
+    said = receipt.declarations(run.recording)
     for p in run.recording.parameters:
-        asked = receipt.asked_of(run.recording, p)
+        asked = receipt.asked_of(said, p)
         if asked is None or not asked.names or p.dtype in (asked.dtype, run.gathered):
             continue
         origin = graph.origin(run.recording, p.event, p.dtype, p.name)
@@ -61,9 +63,9 @@ def overridden(run: Run) -> Iterator[Finding]:
         site = run.place(used) if used is not None else origin.place
         named = titles.shared([p.name], len(members))
         where = f" ({optimizers.short(asked.file, asked.line)})" if asked.file else ""
-        said = f"{p.dtype} weights, which {asked.by} keeps in {asked.dtype}, are used here"
+        used_here = f"{p.dtype} weights, which {asked.by} keeps in {asked.dtype}, are used here"
         at = At.of(used, site) if used is not None else At(site, "other", "")
-        ends = FlowStep(site, at.op, at.module, p.dtype, p.dtype, "value", said=said)
+        ends = FlowStep(site, at.op, at.module, p.dtype, p.dtype, "value", said=used_here)
         operands = tuple(
             Operand(n, q.name, q.dtype, (), "", q.holder, o) for n, (q, _, o) in enumerate(members[:MOST_SHOWN])
         )
@@ -143,7 +145,7 @@ def _checkpoints(run: Run) -> Iterator[Finding]:
     for kind in ("written", "read"):
         groups: dict[tuple[object, ...], list[tuple[Transfer, str]]] = defaultdict(list)
         for t in run.recording.transfers:
-            trains = _trains(run, t) if t.kind == kind and (t.resumes or _goes_on(run, t)) else ""
+            trains = _trains(run, t) if t.kind == kind and (_resumes(run, t) or _goes_on(run, t)) else ""
             if trains:
                 groups[t.place, t.source, trains, _of_state(t)].append((t, trains))
         if groups:
@@ -166,6 +168,18 @@ def _goes_on(run: Run, t: Transfer) -> bool:
     return False
 
 
+def _resumes(run: Run, t: Transfer) -> bool:
+    """Whether a checkpoint is there to go on from: an optimizer's state is in it, or beside it in files of its own that
+    the same line of the program writes or reads."""
+    return t.resumes or any(o.resumes and _together(run, t, o) for o in run.recording.transfers)
+
+
+def _together(run: Run, t: Transfer, other: Transfer) -> bool:
+    """Whether one line of the program writes both, or reads both; it may do one of them in a function of its own."""
+    lines = [[f for f in graph.place_of(run.recording, one.place).stack if f.user] for one in (t, other)]
+    return t.kind == other.kind and all(lines) and (lines[0][0] in lines[1] or lines[1][0] in lines[0])
+
+
 def _of_state(t: Transfer) -> bool:
     return t.group.startswith("optimizer ")
 
@@ -175,7 +189,7 @@ def _trains(run: Run, t: Transfer) -> str:
     recording, name = run.recording, t.group.partition(" ")[2]
     kept = [s.dtype for s in recording.state if _of_state(t) and s.name == name and s.size > s.tensors]
     trains = kept[-1] if kept else "" if _of_state(t) else receipt.trained_as(recording, t.names)
-    others = [o for o in recording.transfers if (o.kind, o.place) == (t.kind, t.place) and o is not t]
+    others = [o for o in recording.transfers if o is not t and (o.place == t.place or _together(run, t, o))]
     copy = not _of_state(t) and any(_same(o, t, trains) for o in others)
     return trains if trains and narrower(t.source, trains) and not copy and t.source not in kept else ""
 
@@ -250,6 +264,67 @@ def _named_dtype(expression: ast.expr) -> str:
         return ""
     named = given.get("dtype") or (expression.args[1] if len(expression.args) > 1 else None)
     return named.attr if isinstance(named, ast.Attribute) else ""
+
+
+# ---------------------------------------------------------------- settings
+
+
+def _settings(run: Run) -> Iterator[Finding]:
+    """DT410: what computes or is reduced in another dtype than a trainer, a policy or a configuration was told."""
+    rows = [row for row in receipt.rows(run.recording) if row.part in ("compute", "reduction")]
+    shown: set[str] = set()
+    for row in rows:
+        if row.cause is None or row.by in shown or not _harms(run, row, rows):
+            continue
+        shown.add(row.by)
+        site, written = row.cause.place, _written(run, row.by)
+        asks = FlowStep(written, "setting", "", row.asked, row.asked, "value", said=f"{row.by} asks for {row.asked}")
+        does = _DOES.get(row.what, f"the {row.what} computes in")
+        ends = FlowStep(site, row.cause.op or "", "", row.dtype, row.dtype, "value", said=f"{does} {row.dtype} here")
+        advice = _BY_HAND if row.part == "reduction" else _NARROW if narrower(row.dtype, row.asked) else _UNUSED
+        yield silent_finding(
+            "DT410",
+            At(site, "forward" if row.part == "compute" else "other", row.cause.op or ""),
+            culprit=Operand(0, row.what, row.dtype, (), "", None, Origin("op", None, row.cause.op, site)),
+            flow=(*((asks,) if written.stack else ()), ends),
+            fix=advise(site, *advice, kind="plan"),
+            count=row.count,
+            title=f"{row.by} asks for {row.asked}, and {does} {row.dtype}",
+        )
+
+
+_DOES = {"matmuls": "matmuls compute in", "gradients": "gradients are reduced in"}
+
+
+def _harms(run: Run, row: ReceiptRow, rows: Iterable[ReceiptRow]) -> bool:
+    """Whether a row is not what was asked for. What was asked of all products may come in some of a run's models, and
+    in runs that train; accelerate and Lightning leave float16 out on a CPU. What was asked of a part or of a reduction
+    must not be narrower."""
+    of_all = any(d.by == row.by and not d.names for d in run.recording.declared) and row.part == "compute"
+    if not row.differs or not of_all:
+        return row.differs and row.by != "autocast" and narrower(row.dtype, row.asked)
+    trains = any(u.steps or u.written for u in run.recording.updates)
+    came = any(other.by == row.by and not other.differs for other in rows)
+    came = came or any(other.by == "autocast" and other.dtype == row.asked for other in rows)
+    return trains and not came and (row.asked != "float16" or any(op.device == "cuda" for op in run.ops))
+
+
+_UNUSED = (
+    "let the setting reach what runs here",
+    "a trainer computes so in the model that it prepared, and only in its own calls",
+)
+_NARROW = "turn autocast off around it, and cast its input", ""
+_BY_HAND = "reduce them in the dtype that the policy names", "sums of rounded gradients differ with the number of ranks"
+
+
+def _written(run: Run, by: str) -> Place:
+    """The program's line that tells a setting; of a policy, the one that makes it."""
+    frames = [frame for place in run.recording.places for frame in place.stack if frame.user]
+    names: tuple[str, ...] = (by, by.replace(".", "("))
+    if "(" not in by:
+        names = ("MixedPrecisionPolicy(reduce_dtype=", "MixedPrecision(reduce_dtype=", *names)
+    found = (settings.written(run.recording.text, frames, name) for name in names)
+    return next((place for place in found if place is not None), graph.NOWHERE)
 
 
 # ---------------------------------------------------------------- gradients

@@ -5,27 +5,27 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from typing import Any
 
 from .. import graph
-from ..records import FORWARD, Declared, Op, Origin, Parameter, ReceiptRow, Recording
+from ..records import FORWARD, Declared, Event, Input, Op, Origin, Parameter, ReceiptRow, Recording, StateTensors
 from ..tables.dtypes import FLOATING, bytes_of
-from ..tables.operators import flops, is_cast, is_move, name_of, result_bytes, tagged
+from ..tables.operators import destination, flops, is_cast, is_move, name_of, result_bytes, tagged, writes
 from . import master_weights, patterns
 
 _MOST_PATTERNS = 4
-COLLECTIVES = "c10d."
-"""The library of the operators that send tensors between ranks."""
+COLLECTIVES = ("c10d.", "_c10d_functional.")
+"""The libraries of the operators that send tensors between ranks."""
 
 
 def rows(recording: Recording) -> tuple[ReceiptRow, ...]:
     """The receipt, part by part in the order of a step."""
     parts: tuple[Callable[[Recording], Iterable[ReceiptRow]], ...] = (
-        _parameters, _master, _compute, _saved, _gradients, _reduction, _state, _scaler, _checkpoints,
+        _parameters, _packed, _master, _copies, _compute, _saved, _gradients, _reduction, _state, _scaler, _checkpoints,
     )  # fmt: skip
     return tuple(row for part in parts for row in part(recording))
 
@@ -108,9 +108,33 @@ def ran(recording: Recording, number: int | None) -> Origin | None:
 # ---------------------------------------------------------------- what is held
 
 
-def asked_of(recording: Recording, p: Parameter) -> Declared | None:
+def declarations(recording: Recording) -> tuple[Declared, ...]:
+    """What classes, configurations and constructors say about the dtypes of parameters."""
+    said = tuple(d for d in recording.declared if d.part == "parameters")
+    return (*said, *_constructed(recording))
+
+
+def _constructed(recording: Recording) -> Iterator[Declared]:
+    """Modules whose constructors were told ``dtype=torch.float32`` while most were not, and that a cast of more than
+    them made narrower."""
+    told: dict[str, Event] = {}
+    for event in recording.events:
+        if event.how == "parameter" and event.explicit and event.to == "float32" and event.assigned:
+            told.setdefault(event.assigned[-1], event)
+    numbers: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for p in recording.parameters:
+        numbers[p.event][not told.keys().isdisjoint(p.name.split("."))] += p.size
+    for name, event in told.items():
+        held = {p.event for p in recording.parameters if name in p.name.split(".")}
+        frame = graph.place_of(recording, event.place).user_frame
+        if frame is not None and held and all(numbers[e][0] > numbers[e][1] for e in held):
+            by = f"the constructor of {name} (dtype=torch.float32)"
+            yield Declared("", (name,), "float32", by, file=frame.file, line=frame.line)
+
+
+def asked_of(said: Sequence[Declared], p: Parameter) -> Declared | None:
     """What was declared for a parameter or buffer: by its name, else for the whole model."""
-    mine = [d for d in recording.declared if d.part == "parameters" and _about(d, p.name)]
+    mine = [d for d in said if _about(d, p.name)]
     named = (d for d in mine if d.names and (not d.instead_of or p.dtype in d.instead_of))
     return next(named, next((d for d in mine if not d.names), None))
 
@@ -126,15 +150,67 @@ def _about(declared: Declared, name: str) -> bool:
 def _parameters(recording: Recording) -> Iterator[ReceiptRow]:
     root = patterns.root(recording)
     trains = any(p.trained for p in recording.parameters) and bool(recording.updates)
+    said = declarations(recording)
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     for p in recording.parameters:
         part = "buffers" if p.holder == "buffer" else "frozen parameters" if trains and not p.trained else "parameters"
-        asked = asked_of(recording, p)
+        asked = asked_of(said, p)
         key = part, "", p.dtype, asked.dtype if asked else "", asked.by if asked else ""
         module = patterns.below(p.name.rpartition(".")[0], root) or patterns.ROOT
         sums[key].add(1, p.size * bytes_of(p.dtype), p.event, module)
     order = ("parameters", "frozen parameters", "buffers")
     yield from sorted(_rows(sums, partial(born, recording)), key=lambda r: (order.index(r.part), -r.bytes))
+
+
+def _packed(recording: Recording) -> Iterator[ReceiptRow]:
+    """Quantised weights, as the products of forward read them: integers that hold several numbers each, perhaps."""
+    root = patterns.root(recording)
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for op in recording.ops:
+        for i in op.inputs if op.phase in FORWARD and op.module else ():
+            if i.holder == "parameter" and i.dtype not in FLOATING:
+                size = prod(i.shape) * bytes_of(i.dtype)
+                found[i.dtype][patterns.below(op.module, root) or patterns.ROOT] = size
+    for dtype, sizes in found.items():
+        yield ReceiptRow("quantised weights", _named(sizes), dtype, len(sizes), sum(sizes.values()), 1.0)
+
+
+def _copies(recording: Recording) -> Iterator[ReceiptRow]:
+    """Tensors beside the model that the program writes from trained weights outside of steps: averages of them, and
+    copies for other uses."""
+    ops, steps = recording.ops, max(1, int(recording.meta.get("steps", 0)))
+    begins = recording.step_ends[0][1] if recording.step_ends else len(ops)
+    found: dict[tuple[str, str, str], list[Op]] = defaultdict(list)
+    for op in ops[begins:]:
+        at = destination(op) if op.phase == "other" and writes(op) and op.inputs else -1
+        if at != 0 or op.inputs[0].dtype not in FLOATING:
+            continue
+        weight = next((w for i in op.inputs[1:] if (w := _weight_behind(ops, i))), "")
+        if weight:
+            what = "copies" if name_of(op).removeprefix("_foreach_") == "copy" else "averages"
+            found[what, op.inputs[0].dtype, weight].append(op)
+    for (what, dtype, weight), members in found.items():
+        asked = (weight, "the weights") if what == "averages" else ("", "")
+        cause = ran(recording, ops.index(members[0]))
+        count = max(1, sum(op.count for op in members) // steps)
+        yield ReceiptRow("copies of weights", what, dtype, count, 0, 1.0, *asked, cause)
+
+
+_NEAR = 4
+"""How many ops an average makes of a weight before it is written: a difference, its share."""
+
+
+def _weight_behind(ops: Sequence[Op], operand: Input) -> str:
+    """The dtype of the trained weight that an operand is, or was made of; empty where there is none."""
+    waiting = [(operand, 0)]
+    while waiting:
+        i, depth = waiting.pop()
+        if i.holder == "parameter":
+            return i.dtype
+        made = ops[i.producer] if 0 <= i.producer < len(ops) and depth < _NEAR else None
+        if made is not None and made.phase == "other":
+            waiting += [(above, depth + 1) for above in made.inputs]
+    return ""
 
 
 def _master(recording: Recording) -> Iterator[ReceiptRow]:
@@ -162,11 +238,25 @@ def _state(recording: Recording) -> Iterator[ReceiptRow]:
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     for s in recording.state:
         source = loaded.get((s.optimizer, s.name, s.dtype))
-        by = f"the state loaded{_at(recording, source.place)}" if source is not None else ""
-        key = "optimizer state", f"{s.optimizer} {s.name}", s.dtype, source.source if source is not None else "", by
+        told = next((d for d in recording.declared if d.part == "optimizer state" and _about_state(d, s)), None)
+        asked, by = (told.dtype, told.by) if told is not None else ("", "")
+        if source is not None:
+            asked, by = source.source, f"the state loaded{_at(recording, source.place)}"
+        key = "optimizer state", f"{s.optimizer} {s.name}", s.dtype, asked, by
         cause = born(recording, s.event) if source is None else _load(recording, source.place)
         sums[key].add(s.tensors, s.size * bytes_of(s.dtype), cause)
     yield from _rows(sums, lambda cause: cause)
+
+
+_MEANS = {"momentum": "exp_avg", "variance": "exp_avg_sq"}
+"""What optimizers' arguments call the entries of Adam's state."""
+
+
+def _about_state(told: Declared, s: StateTensors) -> bool:
+    """Whether an argument of an optimizer names the dtype of an entry of its state."""
+    (word,) = told.names
+    named = _MEANS.get(word) == s.name if word in _MEANS else word in s.name
+    return told.by.startswith(f"{s.optimizer}(") and named
 
 
 def _load(recording: Recording, place: int) -> Origin:
@@ -180,12 +270,14 @@ def _at(recording: Recording, place: int) -> str:
 
 # ---------------------------------------------------------------- what ran
 
+PRODUCTS = ("matmuls", "router", "head")
 
-def _class_of(op: Op, head: int, number: int) -> str:
-    """The class of operators that an op is shown in; empty for others."""
+
+def _class_of(op: Op, number: int, named: Mapping[int, str]) -> str:
+    """The class of operators that an op is shown in; empty for others. ``named``: products with a name of their own."""
     name = name_of(op)
     if flops(op):
-        return "head" if number == head else "matmuls"
+        return named.get(number, "matmuls")
     if "loss" in op.op or "cross_entropy" in op.op:
         return "loss" if not is_cast(op) and not is_move(op) else ""
     if tagged(name, "softmax", "log_softmax"):
@@ -200,18 +292,31 @@ def _head(recording: Recording) -> int:
     return last if len({recording.ops[n].module for n in found}) > 1 else -1
 
 
+def _routers(recording: Recording) -> Iterator[int]:
+    """The products whose result a module chooses from: the scores of a router."""
+    for op in recording.ops:
+        if op.phase in FORWARD and op.module and name_of(op) in ("topk", "argmax") and op.inputs:
+            above = graph.first_operands(recording.ops, op.inputs[0].producer) if op.inputs[0].producer >= 0 else ()
+            scores = next((n for n in above if flops(recording.ops[n])), -1)
+            if scores >= 0 and recording.ops[scores].phase in FORWARD:
+                yield scores
+
+
 def _compute(recording: Recording) -> Iterator[ReceiptRow]:
-    whole = next((d for d in recording.declared if d.part == "compute"), None)
+    told = {name: d for d in recording.declared if d.part == "compute" for name in d.names}
+    whole = next((d for d in recording.declared if d.part == "compute" and not d.names), None)
     policy = next((s for plan in recording.plans for s in plan.shared if s.computes), None)
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
-    head = _head(recording)
+    named = {**dict.fromkeys(_routers(recording), "router"), _head(recording): "head"}
     for number, op in enumerate(recording.ops):
-        what = _class_of(op, head, number) if op.phase in FORWARD and op.outputs else ""
+        what = _class_of(op, number, named) if op.phase in FORWARD and op.outputs else ""
         dtype = op.outputs[0] if op.outputs else ""
         if not what or dtype not in FLOATING:
             continue
         asked, by = "", ""
-        if what in ("matmuls", "head"):
+        if what in told:
+            asked, by = told[what].dtype, told[what].by
+        elif what in PRODUCTS:
             if op.autocast:
                 asked, by = op.autocast.partition(":")[2], "autocast"
             elif policy is not None:
@@ -221,7 +326,7 @@ def _compute(recording: Recording) -> Iterator[ReceiptRow]:
         sums["compute", what, dtype, asked, by].add(
             op.count, result_bytes(op) * op.count, number, op.module, flops(op) * op.count
         )
-    order = ("matmuls", "norms", "softmax", "head", "loss")
+    order = ("matmuls", "router", "norms", "softmax", "head", "loss")
     found = _rows(sums, partial(ran, recording), lambda s: s.work or s.bytes)
     yield from sorted(found, key=lambda r: (order.index(r.what), -r.bytes))
 
@@ -244,29 +349,40 @@ def _saved(recording: Recording) -> Iterator[ReceiptRow]:
     yield from _rows(sums, partial(ran, recording))
 
 
-def reduces(op: Op) -> str:
-    """The dtype in which an op sends gradients between ranks; empty for all others."""
-    dtype = next((i.dtype for i in op.inputs if i.dtype in FLOATING), "")
-    sends = op.phase == "backward" and op.aten.startswith(COLLECTIVES) and "reduce" in op.aten
-    return dtype if sends else ""
-
-
 def _reduction(recording: Recording) -> Iterator[ReceiptRow]:
-    """Gradients between ranks, and weights gathered from them."""
-    policy = next((s for plan in recording.plans for s in plan.shared if s.reduces or s.computes), None)
+    """What ranks send each other: gradients, gathered weights, activations of tensor parallelism. DDP sends its buckets
+    where no operator is seen; their dtype is known from it."""
+    policies = tuple(dict.fromkeys(s for plan in recording.plans for s in plan.shared))
+    gathers = [(s.computes, s.by) for s in policies if s.computes and not s.built]
+    told = [(s.reduces, s.by) for s in policies if s.reduces]
+    told += [(d.dtype, d.by) for d in recording.declared if d.part == "reduction"]
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     for number, op in enumerate(recording.ops):
         dtype = next((i.dtype for i in op.inputs if i.dtype in FLOATING), "")
-        if not op.aten.startswith(COLLECTIVES) or not dtype:
-            continue
-        gathers = "gather" in op.aten and policy is not None
-        if reduces(op) or gathers:
-            what = "weights gathered" if gathers else "gradients"
-            asked = (policy.computes if gathers else policy.reduces) if policy is not None else ""
-            by = policy.by if policy is not None and asked else ""
+        what = sends(recording, op) if dtype else ""
+        asks = told if what == "gradients" else gathers if what == "weights gathered" else []
+        # modules may have policies of their own: the one that was kept, else the first
+        asked, by = next((one for one in asks if one[0] == dtype), next(iter(asks), ("", "")))
+        if what and (gathers or what != "weights gathered"):
             size = prod(op.inputs[0].shape) * bytes_of(dtype) * op.count
             sums["reduction", what, dtype, asked, by].add(op.count, size, number)
+    if not any(what == "gradients" for _, what, *_ in sums):
+        for s in policies:
+            for dtype in (s.reduces,) if s.reduces else s.built:
+                size = sum(prod(u.shape) for u in recording.updates if u.gradient_dtype) * bytes_of(dtype)
+                sums["reduction", "gradients", dtype, s.reduces, s.by if s.reduces else ""].add(1, size)
     yield from _rows(sums, partial(ran, recording))
+
+
+def sends(recording: Recording, op: Op) -> str:
+    """What an op sends between ranks; empty for all others."""
+    if not op.aten.startswith(COLLECTIVES) or not op.inputs:
+        return ""
+    if "gather" in op.aten:
+        return "weights gathered"
+    made = graph.unmoved(recording.ops, op.inputs[0].producer) if op.inputs[0].producer >= 0 else -1
+    backward = op.phase == "backward" or made >= 0 and recording.ops[made].phase == "backward"
+    return ("gradients" if backward else "activations" if op.module else "") if "reduce" in op.aten else ""
 
 
 def _scaler(recording: Recording) -> Iterator[ReceiptRow]:

@@ -72,7 +72,7 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT307",), averages.find, EVERY_CALL),
     Rule(("DT401", "DT402", "DT403", "DT404", "DT405", "DT501", "DT502", "DT503"), _of(plans.find)),
     Rule(("DT504",), scaled_gradients.find),
-    Rule(("DT309", "DT407", "DT408", "DT409", "DT505"), asked.find),
+    Rule(("DT309", "DT407", "DT408", "DT409", "DT410", "DT505"), asked.find),
     Rule(("DT201",), promotions.find),
     Rule(("DT203",), downcasts.find),
     Rule(("DT202",), round_trips.find),

@@ -54,6 +54,7 @@ TITLES: dict[str, str] = {
     "DT407": "weights are not in the dtype that their class or configuration keeps them in",
     "DT408": "a checkpoint holds or gets another dtype than what trains, so a resumed run is not the same",
     "DT409": "an autocast region asks for a dtype that autocast does not take, and computes in another one",
+    "DT410": "a setting asks for a dtype, and the run computes or reduces in another one",
     "DT501": "a loss scaler is used where nothing is float16",
     "DT502": "a loss scaler is used with float16 weights",
     "DT503": "trial steps with a copy of the optimizer break the weights or do not change them",
@@ -77,6 +78,6 @@ KINDS: dict[str, str] = {
     "DT308": "precision-loss",
     "DT309": "lost-update",
     "DT406": "autocast-backward",
-    **dict.fromkeys(("DT407", "DT409", "DT504", "DT505"), "plan"),
+    **dict.fromkeys(("DT407", "DT409", "DT410", "DT504", "DT505"), "plan"),
 }
 """The kind of a code's findings; DT206, DT207 and DT408 have several."""

@@ -37,6 +37,43 @@ def train_step():
     model(input_ids=ids, labels=ids).loss.backward()
     optimizer.step()
 """
+RANK = """
+import torch.distributed as dist
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+mesh = dist.init_device_mesh("cpu", (1,))
+"""
+SWITCH = """
+from transformers import SwitchTransformersConfig, SwitchTransformersForConditionalGeneration
+config = SwitchTransformersConfig(vocab_size=64, d_model=16, d_kv=4, d_ff=32, num_layers=2, num_heads=2, num_experts=4,
+                                  num_decoder_layers=2, num_sparse_encoder_layers=1, num_sparse_decoder_layers=1,
+                                  decoder_start_token_id=0, dropout_rate=0.0, router_dtype="float32")
+model = SwitchTransformersForConditionalGeneration(config)
+ids = torch.ones(1, 4, dtype=torch.long)
+"""
+TRAINER = """
+import tempfile
+from transformers import Trainer, TrainingArguments
+data = [{"input_ids": torch.arange(8), "labels": torch.arange(8)} for _ in range(4)]
+arguments = TrainingArguments(tempfile.mkdtemp(), bf16=True, max_steps=2, per_device_train_batch_size=2, report_to=[],
+                              use_cpu=True, save_steps=2, disable_tqdm=True, logging_strategy="no")
+"""
+LIGHTNING = """
+import lightning.pytorch as lightning
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 1))
+    def training_step(self, batch, number):
+        return self.loss(batch[0])
+    def loss(self, x):
+        return F.mse_loss(self.net(x).float(), x.mean(1, keepdim=True))
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(8, 8)), batch_size=4)
+trainer = lightning.Trainer(accelerator="cpu", precision="bf16-mixed", max_steps=2, logger=False,  # HERE
+                            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+"""
 ADAMW = "optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-3)\n"
 SMALL = """
 class SmallMoments(torch.optim.SGD):
@@ -51,6 +88,7 @@ def small(optimizer, args, kwargs):
             state["kept"] = True
 """
 
+OF_VALUES = ("DT304", "DT307")
 FAULTS = {
     "a cast of the whole model overrides what transformers' class keeps": (
         "DT407", T5 + "model = model.half()  # HERE\nmodel(input_ids=ids, labels=ids)\n",
@@ -147,6 +185,116 @@ for _ in range(2):
     optimizer.step()
 """,
     ),
+    "updates of 16-bit weights without a wide copy are lost": (
+        "DT304",
+        LLAMA + STEP + """
+model.to(torch.bfloat16)  # HERE
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+for _ in range(6):
+    train_step()
+""",
+    ),
+    "moments are made in bfloat16": (
+        "DT307",
+        LLAMA + STEP + """
+class Adam(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            if not self.state[p]:
+                self.state[p]["exp_avg_sq"] = torch.zeros_like(p, dtype=torch.bfloat16)  # HERE
+            self.state[p]["exp_avg_sq"].mul_(0.999).add_(p.grad.square(), alpha=0.001)
+            p.addcdiv_(p.grad, self.state[p]["exp_avg_sq"].float().sqrt() + 1e-8, value=-1e-3)
+optimizer = Adam(model.parameters(), {})
+for _ in range(20):
+    train_step()
+""",
+    ),
+    "a constructor's dtype is overridden by a cast of the whole model": (
+        "DT407",
+        """
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj, self.norm = nn.Linear(8, 8), None
+        self.norm = nn.LayerNorm(8, dtype=torch.float32)
+    def forward(self, x):
+        return x + self.norm(self.proj(x))
+model = nn.Sequential(Block(), Block())
+model.to(torch.bfloat16)  # HERE
+model(torch.randn(2, 8, dtype=torch.bfloat16))
+""",
+    ),
+    "an accelerator did not get the model": (
+        "DT410",
+        LLAMA + ADAMW + """
+from accelerate import Accelerator
+accelerator = Accelerator(mixed_precision="bf16", cpu=True)  # HERE
+optimizer = accelerator.prepare(optimizer)
+for _ in range(2):
+    optimizer.zero_grad()
+    accelerator.backward(model(input_ids=ids, labels=ids).loss)
+    optimizer.step()
+""",
+    ),
+    "a module turns off what Lightning's trainer was told": (
+        "DT410",
+        LIGHTNING + """
+class Off(Module):
+    def loss(self, x):
+        with torch.autocast("cpu", enabled=False):
+            return super().loss(x)
+trainer.fit(Off(), data)
+""",
+    ),
+    "a router under autocast": (
+        "DT410",
+        SWITCH + """
+with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+    model(input_ids=ids, labels=ids)  # HERE
+""",
+    ),
+    "gradients are reduced by hand, and the policy says float32": (
+        "DT410",
+        LLAMA + RANK + """
+model.to(torch.bfloat16)
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+fully_shard(model, mesh=mesh, mp_policy=policy)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for _ in range(2):
+    optimizer.zero_grad()
+    model(input_ids=ids, labels=ids).loss.backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad.to_local())  # HERE
+    optimizer.step()
+dist.destroy_process_group()
+""",
+    ),
+    "transformers' Trainer writes its checkpoint narrower": (
+        "DT408",
+        LLAMA + TRAINER + """
+class Small(Trainer):
+    def _save(self, output_dir=None, state_dict=None):
+        narrow = {name: value.bfloat16() for name, value in self.model.state_dict().items()}  # HERE
+        super()._save(output_dir, narrow)
+Small(model, arguments, train_dataset=data).train()
+""",
+    ),
+    "accelerate writes its checkpoint narrower": (
+        "DT408",
+        LLAMA + ADAMW + """
+import tempfile
+from accelerate import Accelerator
+accelerator = Accelerator(mixed_precision="bf16", cpu=True)
+model, optimizer = accelerator.prepare(model, optimizer)
+def narrow(models, weights, folder):
+    weights[0] = {name: value.bfloat16() for name, value in weights[0].items()}  # HERE
+accelerator.register_save_state_pre_hook(narrow)
+accelerator.backward(model(input_ids=ids, labels=ids).loss)
+optimizer.step()
+accelerator.save_state(tempfile.mkdtemp())
+""",
+    ),
     "a region asks autocast for float32": (
         "DT409",
         LLAMA
@@ -176,7 +324,7 @@ def lines(f) -> set[int]:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_seeded_fault_is_named_with_its_line(tmp_path, fault):
     code, text = FAULTS[fault]
-    program = programs.run(tmp_path, PRELUDE + text)
+    program = programs.run(tmp_path, PRELUDE + text, numerics=code in OF_VALUES)
     assert program.error is None
     found = [f for f in program.findings if f.code == code]
     # a missing scaler is a note where no gradient was seen to vanish
@@ -238,33 +386,74 @@ folder = tempfile.mkdtemp()
 accelerator.save_state(folder)
 accelerator.load_state(folder)
 """,
-    "transformers' Trainer, bf16": LLAMA + """
-import tempfile
-from transformers import Trainer, TrainingArguments
-data = [{"input_ids": torch.arange(8), "labels": torch.arange(8)} for _ in range(4)]
-arguments = TrainingArguments(tempfile.mkdtemp(), bf16=True, max_steps=2, per_device_train_batch_size=2, report_to=[],
-                              use_cpu=True, save_steps=2, disable_tqdm=True, logging_strategy="no")
+    "transformers' Trainer, bf16": LLAMA + TRAINER + """
 Trainer(model, arguments, train_dataset=data).train()
 """,
-    "Lightning, bf16-mixed": """
-import lightning.pytorch as lightning
-class Module(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 1))
-    def training_step(self, batch, number):
-        return F.mse_loss(self.net(batch[0]).float(), batch[0].mean(1, keepdim=True))
-    def configure_optimizers(self):
-        return torch.optim.AdamW(self.parameters())
-data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(8, 8)), batch_size=4)
-lightning.Trainer(accelerator="cpu", precision="bf16-mixed", max_steps=2, logger=False, enable_checkpointing=False,
-                  enable_progress_bar=False, enable_model_summary=False).fit(Module(), data)
+    "Lightning, bf16-mixed": LIGHTNING + """
+trainer.fit(Module(), data)
 """,
-    "FSDP2: computes in bfloat16, reduces in float32": LLAMA + """
-import torch.distributed as dist
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-mesh = dist.init_device_mesh("cpu", (1,))
+    "a bfloat16 file, read to train in float32": LLAMA + """
+import tempfile
+folder = tempfile.mkdtemp()
+model.to(torch.bfloat16).save_pretrained(folder)
+model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+""" + STEP + ADAMW + """
+train_step()
+""",
+    "an adapter of its own file": LORA + """
+import tempfile
+from peft import PeftModel
+folder = tempfile.mkdtemp()
+model.save_pretrained(folder)
+model = PeftModel.from_pretrained(model.unload(), folder, is_trainable=True)
+""" + STEP + ADAMW + """
+train_step()
+""",
+    "a router that its class keeps in float32": SWITCH + """
+model.to(torch.bfloat16)
+with torch.no_grad():
+    model(input_ids=ids, labels=ids)
+""",
+    "accelerate with FSDP2": LLAMA + RANK.replace("mesh =", "# mesh =") + """
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from accelerate.state import DistributedType, PartialState
+accelerator = Accelerator(mixed_precision="bf16", cpu=True)
+plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="no_wrap", cpu_ram_efficient_loading=False)
+plugin.set_mixed_precision("bf16")
+accelerator.state.fsdp_plugin = plugin  # which an accelerator leaves out on a CPU
+accelerator.state.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
+for _ in range(2):
+    optimizer.zero_grad()
+    accelerator.backward(model(input_ids=ids, labels=ids).loss)
+    optimizer.step()
+dist.destroy_process_group()
+""",
+    "diffusers' text-to-image LoRA": """
+from accelerate import Accelerator
+from diffusers import DDPMScheduler, UNet2DConditionModel
+from diffusers.training_utils import cast_training_params
+from peft import LoraConfig
+unet = UNet2DConditionModel(sample_size=8, block_out_channels=(8, 16), layers_per_block=1, cross_attention_dim=8,
+                            norm_num_groups=4, attention_head_dim=4,
+                            down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+                            up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"))
+accelerator, scheduler = Accelerator(mixed_precision="bf16", cpu=True), DDPMScheduler()
+unet.requires_grad_(False)
+unet.to(dtype=torch.bfloat16)
+unet.add_adapter(LoraConfig(r=4, init_lora_weights="gaussian", target_modules=["to_k", "to_q", "to_v", "to_out.0"]))
+cast_training_params(unet, dtype=torch.float32)
+optimizer = torch.optim.AdamW([p for p in unet.parameters() if p.requires_grad], lr=1e-4)
+unet, optimizer = accelerator.prepare(unet, optimizer)
+for _ in range(2):
+    latents, noise = torch.randn(2, 2, 4, 8, 8).bfloat16()
+    when = torch.randint(0, 1000, (2,))
+    made = unet(scheduler.add_noise(latents, noise, when), when, torch.randn(2, 5, 8).bfloat16()).sample
+    accelerator.backward(F.mse_loss(made.float(), noise.float()))
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    "FSDP2: computes in bfloat16, reduces in float32": LLAMA + RANK + """
 policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 fully_shard(model, mesh=mesh, mp_policy=policy)
 optimizer = torch.optim.AdamW(model.parameters())

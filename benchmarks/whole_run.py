@@ -87,9 +87,8 @@ def asleep(model: nn.Module, step: Callable[[], None]) -> float:
         windows, novelty = trace.windows, trace.windows.novelty
         novelty._due = lambda number: False
         step()
-        type(novelty).heard, heard = property(lambda self: 10**9), type(novelty).heard
+        novelty.hears = lambda heard: True
         listening = calls_seconds(probe)
-        type(novelty).heard = heard
         assert not trace.is_attached
         return listening - alone + max(hook_seconds(trace, windows._pace()), 0.0)
 

@@ -51,7 +51,8 @@ class Trace(View):
     whole_script: this trace watches a whole script; a trace that the script opens shows what this one recorded. script
     and source: where the user's own files are. ignore: codes to leave out. steps: the program ends after so many
     optimizer steps. trace_steps: watching ends after so many; with ``watch_every=n``, later steps whose number is a
-    multiple of n are still watched. dry: large tensors have no values, and calls that torch would refuse are predicted.
+    multiple of n and at least ``start`` are still watched. dry: large tensors have no values, and calls that torch
+    would refuse are predicted.
     compare_steps: how many optimizer steps are compared with the same steps in higher precision, to prove a patch;
     findings do not use it. notes: whether an exception that leaves gets notes; a report that follows at once says more.
 
@@ -73,6 +74,7 @@ class Trace(View):
         steps: int | None = None,
         trace_steps: int | None = None,
         watch_every: int | str | None = None,
+        start: int = 1,
         numerics: bool = False,
         reference: bool = False,
         reference_steps: int | None = None,
@@ -95,17 +97,19 @@ class Trace(View):
         self._notes = notes
         # a tensor that is written to in an unwatched step would keep its old reference
         new = watch_every == NEW
-        every = watch_every if isinstance(watch_every, int) and watch_every > 1 else None
+        every = watch_every if isinstance(watch_every, int) and (watch_every > 1 or start > 1) else None
         checks: Any = SpotChecks if numerics and every is None else None
         if checks is not None and compare_steps:
             checks = partial(TrainingReference, steps=compare_steps)
-        first = trace_steps or (FIRST_STEPS if every is not None or new else None)
+        first = trace_steps or (1 if start > 1 else FIRST_STEPS if every is not None or new else None)
         self._watch = Watch(
             model,
             user=UserCode(script, source),
             healing=_healing() if autofix is True else autofix or None,
             steps=steps,
-            windows=Windows(first, every, _stops(self), Novelty(trace_steps) if new else None) if first else None,
+            windows=Windows(first, every, _stops(self), Novelty(trace_steps) if new else None, start)
+            if first
+            else None,
             numerics=numerics,
             reference=_reference(reference_steps, keep_wide) if reference or keep_wide else checks,
             # inside compiled code no call can be repeated with casts, and no module computed in another dtype
@@ -218,7 +222,8 @@ class Trace(View):
             self._watch.recorder.watched = windows.novelty.said(steps)
         elif left:
             first = f"the first {windows.first} were" if windows.first > 1 else "the first was"
-            self.not_seen(f"{left:,} of {windows.rounds:,} steps: {first} watched, then one in {windows.every}")
+            then = f"then one in {windows.every}" + (f" from {windows.start:,} on" if windows.start > 1 else "")
+            self.not_seen(f"{left:,} of {windows.rounds:,} steps: {first} watched, {then}")
         if windows.missed:
             self.not_seen("later steps: watching cannot begin again in an optimizer's step inside a backward pass")
 

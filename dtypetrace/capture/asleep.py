@@ -115,6 +115,8 @@ class Lookout(Counter):
             original = vars(owner).get(name)
             if original is not None:
                 self._replaced.append(Replaced(owner, name, self._announced(owner, name, what)))
+        if private.LOADING is not None:
+            self._replaced.append(Replaced(private.LOADING, "__next__", self._loads()))
         if private.LOGS_USE:
             self._replaced.append(Replaced(torch._C, private.LOGS_USE, self._logs_use()))
 
@@ -142,6 +144,19 @@ class Lookout(Counter):
             return original(*args, **kwargs)
 
         return announced
+
+    def _loads(self) -> Callable[..., Any]:
+        original = vars(private.LOADING)["__next__"]
+
+        @wraps(original)
+        def __next__(loading: Any) -> Any:
+            try:
+                return original(loading)
+            except StopIteration:
+                self.announce("a loader that ended", sys._getframe(1))
+                raise
+
+        return __next__
 
     def _logs_use(self) -> Callable[..., Any]:
         original = vars(torch._C)[private.LOGS_USE]
@@ -255,7 +270,7 @@ class Lookout(Counter):
     def _left(self, module: nn.Module, args: Any, result: Any) -> None:
         """The call has ended."""
         self._forget_call()
-        if self._asleep and self._heard <= self._novelty.heard:
+        if self._asleep and self._novelty.hears(self._heard):
             self.armed = True
             global_hooks.arm(True)
 

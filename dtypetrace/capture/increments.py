@@ -78,6 +78,10 @@ _WRITES = (_aten.copy_.default, _aten.fill_.Tensor)
 _COPIES = (_aten.clone.default, _aten.detach.default, _aten.alias.default, *_WRITES)
 FOLLOWED = frozenset((*_ADDS, *_SCALES, *_COPIES))
 """Calls that make a new tensor from a kept one, or copy it."""
+PRODUCTS = frozenset((_aten.mm.default, _aten.bmm.default))
+"""Calls whose errors add up in a chain: a pose that is turned and moved, step by step."""
+SMALL = 1 << 12
+"""Elements of a product that is followed: it is made once more as a whole."""
 _NOISE = 1e-6
 """Relative error of a sum in float32: a smaller difference is not a change."""
 
@@ -252,6 +256,10 @@ class Increments:
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             return None
         kept = [self._kept(t, origins) for t in tensors]
+        if func in PRODUCTS:
+            changed, error = _multiplied(number, func, kept, tensors, out)
+            mark.kept = Kept(number, error=error)
+            return changed
         if func in _ADDS:
             if widened:
                 base = next((k.base for k in kept if k is not None and k.number == number), None)
@@ -360,6 +368,21 @@ def _one_of_few(known: dict[int, Any], tensor: Tensor) -> tuple[dict[int, Any], 
     if len(known) < _MOST_FOLLOWED:
         known[memory.cdata] = memory
     return known, memory.cdata in known
+
+
+def _multiplied(
+    number: int, func: Any, kept: list[Kept | None], tensors: list[Tensor], out: Tensor
+) -> tuple[Changed | None, Tensor | None]:
+    """The error of a product, one of whose operands the same op made the time before, with the error of that."""
+    before = [k if k is not None and k.number == number and k.base is None else None for k in kept]
+    index = next((n for n, k in enumerate(before) if k is not None), None)
+    if index is None or out.numel() > SMALL:
+        return None, None
+    errors = [k.error if k is not None else None for k in before]
+    now = out.float()
+    error = func(*(t.float() if e is None else t.float() + e for t, e in zip(tensors, errors))) - now
+    none = torch.zeros((), dtype=torch.long, device=out.device)
+    return Changed(none, none, index, _share(error, now)), error
 
 
 def _memory_of(tensor: Tensor) -> tuple[int, int]:

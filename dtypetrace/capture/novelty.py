@@ -22,7 +22,7 @@ from . import private
 _FIRST = 12
 """Steps that are watched first. What is judged over several steps (weights that do not move, an optimizer's state,
 casts that autocast keeps) is measured in nearly each of them, and short scripts are watched as a whole."""
-_CALLS, _APART = 16_000, 200
+_CALLS, _APART = 12_000, 200
 """Calls of operators that are recorded however much that costs. A model of so many that its first steps exceed them
 is watched only while something is new, and then in one of so many steps."""
 _QUIET = 3
@@ -30,12 +30,14 @@ _QUIET = 3
 _LONGEST = 64
 """Steps that are watched in a row, at most: some programs show something new in each."""
 _LINGERS = 48
-"""Steps that are watched when damage to values begins: sums are judged by most of their terms."""
+"""Steps, or calls outside of steps, that are watched when damage to values begins: sums are judged by most of their
+terms."""
 _SPARE = 8
-"""Calls without a step, beyond twice as many as usual, after which the steps are thought to have ended."""
+"""Calls from one line without a step between, or steps, after which watching is due when their number has doubled."""
+_MANY = "many calls without a step"
 _HEARD, _FEW = 64, 16
-"""Calls that are listened to after a step, beyond the usual ones; and how many of a program that calls more modules in
-each step: listening costs some microseconds."""
+"""Calls that are listened to after a step, beyond the usual ones, if there have been more before; and how many of a
+program that calls more modules in each step: listening costs some microseconds."""
 _MOST_PLACES, _MOST_AT_ONE = 512, 8
 """Lines that are distinguished, and signatures of one line: a value that differs in each call is not new for ever."""
 _DEEPEST, _MOST_LINES = 48, 4096
@@ -88,7 +90,7 @@ class Novelty:
         self._until = 0
         """The step up to which damage that has just begun is watched."""
         self.spans = [Span(1)]
-        self._known: dict[int, dict[Any, list[list[int]]]] = {}
+        self._known: dict[int, _Line] = {}
         self._weights: dict[int, _Weights] = {}
         self._seen: tuple[int, ...] = ()
         self._quiet = 0
@@ -98,12 +100,16 @@ class Novelty:
         """Why the next step is watched, if that is known."""
         self._new_at = 0
         """The last step that showed something new after the first ones."""
-        self._calls = self._training_calls = self._quiet_calls = 0
-        """Calls of outermost modules since the last step; those with gradients; those since the last new thing."""
-        self._counts: list[tuple[int, int]] = []
-        """The first two of these, for each of the first steps."""
-        self.usual = self._usual_training = 1
-        """Their medians."""
+        self._calls = self._quiet_calls = 0
+        """Calls of outermost modules since the last step; those since the last new thing."""
+        self._counts: list[int] = []
+        """The calls of each of the first steps."""
+        self._usual = 1
+        """Their median."""
+        self._steps = 0
+        """Steps that have ended."""
+        self._longest_yet = False
+        """Whether the last call's line was never called so often between two steps."""
 
     # ------------------------------------------------------------ which steps
 
@@ -119,24 +125,30 @@ class Novelty:
         self._quiet = 0 if showed else self._quiet + 1
         if showed and self._settled:
             self._new_at = number - 1
-        if number < self._until or number <= self.first and (self._all_first or not self._is_dear(number)):
+        dear = self._is_dear(number)
+        if number < self._until or number <= self.first and (self._all_first or not dear):
             return True
-        enough = _QUIET if not self._settled or span.why else 1
+        news = span.why not in ("", _MANY)
+        enough = _QUIET - dear if not self._settled else _QUIET if news and not dear else 1
         if self._quiet < enough and number - span.first < (_LONGEST if self._settled else self.first + _LONGEST):
             return True
-        damaging, settled = self.damaging(), self._settled
-        begins = not damaging <= self._damaging
-        self._damaging |= damaging
+        begins, settled = self._damage_begins(), self._settled
         self._settled = True
         if settled and begins:
             self._until = number + _LINGERS
         return settled and begins
 
+    def _damage_begins(self) -> bool:
+        before, now = self._damaging, self.damaging()
+        self._damaging |= now
+        return not now <= before
+
     def _count(self, number: int) -> None:
         if not self._settled and number > 1:  # before the first step, models are made and perhaps evaluated
-            self._counts.append((self._calls, self._training_calls))
-            self.usual, self._usual_training = (sorted(c)[len(c) // 2] for c in zip(*self._counts))
-        self._calls = self._training_calls = self._quiet_calls = 0
+            self._counts.append(self._calls)
+            self._usual = sorted(self._counts)[len(self._counts) // 2]
+        self._steps += 1
+        self._calls = self._quiet_calls = 0
 
     def _due(self, number: int) -> bool:
         """Rarer and rarer: each time that the number of steps has doubled, from the beginning and from the last step
@@ -174,12 +186,16 @@ class Novelty:
         because the calls before it have shown nothing new and no step has ended for long."""
         self.spans[-1].last = number
         self._quiet_calls = 0 if self._shows_new() else self._quiet_calls + 1
-        return self._settled and self._quiet_calls >= _QUIET and self._calls >= self.usual + _QUIET
+        enough = _QUIET - (self.spans[-1].why == _MANY)
+        if not self._settled or self._quiet_calls < enough or self._calls < self._usual + _QUIET:
+            return False
+        if begins := self._damage_begins():
+            self._quiet_calls = -_LINGERS
+        return not begins
 
-    @property
-    def heard(self) -> int:
-        """How many calls after a step are listened to."""
-        return self.usual + _HEARD if self.usual <= _FEW else _FEW
+    def hears(self, heard: int) -> bool:
+        """Whether the next call is listened to, after so many since the last step."""
+        return self._longest_yet or heard <= (self._usual + _HEARD if self._usual <= _FEW else _FEW)
 
     def said(self, steps: int) -> str:
         """Which of so many steps were watched: ``14 of 5,000 steps: 1-6, 200 (a new optimizer), 1,024``; empty for
@@ -202,9 +218,8 @@ class Novelty:
         nothing."""
         module = function if isinstance(function, nn.Module) else getattr(function, "__self__", None)
         self._calls += 1
-        self._training_calls += (grad := torch.is_grad_enabled())
         with private.DisableTorchFunction():
-            seen: list[Any] = [type(module), grad, torch.is_inference_mode_enabled()]
+            seen: list[Any] = [type(module), torch.is_grad_enabled(), torch.is_inference_mode_enabled()]
             shapes: list[Any] = []
             _describe(args, seen, shapes)
             if kwargs:
@@ -213,30 +228,27 @@ class Novelty:
                 seen += [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST]
             if isinstance(module, nn.Module):
                 seen += module.training, self._dtypes(module)
-        if self._is_new(_stack(frame), tuple(seen), shapes):
+        line = self._line(_stack(frame))
+        self._longest_yet = line is not None and line.counts(self._steps)
+        if line is None:
+            return ""
+        if line.is_new(tuple(seen), shapes):
             return "a call that was not seen before"
-        stopped = grad and self._training_calls == 2 * self._usual_training + _SPARE
-        return "no optimizer step" if stopped else ""
+        done = line.calls - 1
+        doubled = self._longest_yet and done >= _SPARE and not done & done - 1
+        return _MANY if doubled and (done >= _HEARD or not self._is_dear(self._steps)) else ""
 
     def happens(self, what: str, frame: FrameType | None, *, each: bool = False) -> bool:
         """Something that changes models or dtypes is about to happen; returns whether it is new at these lines. each:
         the first few times at one line are new, too."""
-        place = _stack(frame)
-        return self._is_new(place, (what, len(self._known.get(place, ())) if each else 0), [])
+        line = self._line(_stack(frame))
+        return line is not None and line.is_new((what, len(line.seen) if each else 0), [])
 
-    def _is_new(self, place: int, seen: Any, shapes: list[Any]) -> bool:
-        here = self._known.get(place)
-        if here is None:
-            if len(self._known) >= _MOST_PLACES:
-                return False
-            here = self._known[place] = {}
-        known = here.get(seen)
-        if known is None:
-            if len(here) >= _MOST_AT_ONE:
-                return False
-            here[seen] = [list(shape) for shape in shapes]
-            return True
-        return known != shapes and _varies(known, shapes)
+    def _line(self, place: int) -> _Line | None:
+        line = self._known.get(place)
+        if line is None and len(self._known) < _MOST_PLACES:
+            line = self._known[place] = _Line()
+        return line
 
     def _dtypes(self, module: nn.Module) -> int:
         known = self._weights.get(id(module))
@@ -250,6 +262,33 @@ class Novelty:
 def _named(first: int, last: int, why: str) -> str:
     steps = f"{first:,}" if first == last else f"{first:,}-{last:,}"
     return f"{steps} ({why})" if why else steps
+
+
+class _Line:
+    """What was called from a line, and how often since the last step."""
+
+    __slots__ = ("seen", "calls", "_longest", "_step")
+
+    def __init__(self) -> None:
+        self.seen: dict[Any, list[list[int]]] = {}
+        """By signature: the sizes that never varied, -1 for others."""
+        self.calls = self._longest = self._step = 0
+
+    def is_new(self, signature: Any, shapes: list[Any]) -> bool:
+        known = self.seen.get(signature)
+        if known is None:
+            if len(self.seen) >= _MOST_AT_ONE:
+                return False
+            self.seen[signature] = [list(shape) for shape in shapes]
+            return True
+        return known != shapes and _varies(known, shapes)
+
+    def counts(self, step: int) -> bool:
+        """Counts a call after so many steps; returns whether there were never so many between two steps."""
+        if step != self._step:
+            self._longest, self.calls, self._step = max(self._longest, self.calls), 0, step
+        self.calls += 1
+        return self.calls > self._longest
 
 
 class _Weights:

@@ -18,7 +18,7 @@ from ..tables.dtypes import DTYPES
 from . import integers, private
 from .cached_casts import CachedCasts
 from .calls import NARROW_FLOATS, given_numbers, packets
-from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Call, Changed, Increments, is_plain
+from .increments import FOLLOWED, NARROW, PRODUCTS, SMALL, WATCHED, WATCHED_IDS, Call, Changed, Increments, is_plain
 from .marks import Origins
 from .ops import Form, GrowingOp
 from .running import ARGS, FUNCTION, KWARGS, RunningCall
@@ -34,6 +34,7 @@ UNMEASURED, PASSED_ON, RANGE, IN_FULL = range(4)
 """How repeated calls of an op are measured: see :meth:`Values.manner`."""
 _FOLLOWED_PHASES = ("forward", "other")
 _FOLLOWED_IDS = WATCHED_IDS | frozenset(map(id, FOLLOWED))
+_PRODUCTS_IDS = frozenset(map(id, PRODUCTS))
 _HALF_OF_SMALLEST = DTYPES["float16"].smallest / 2
 """In float16: this and smaller values become zero."""
 
@@ -126,7 +127,7 @@ class Values:
         """How later calls of an op, all of whose tensors are plain and have ``dtype``, are measured: ``UNMEASURED``,
         ``PASSED_ON`` (a view), ``RANGE`` (by :meth:`again`), else ``IN_FULL`` (by :meth:`saw`)."""
         kind = self._kind(func)
-        if dtype in NARROW and _followed(func, phase):
+        if dtype in NARROW and (_followed(func, phase) or id(func) in _PRODUCTS_IDS and args[0].numel() <= SMALL):
             return IN_FULL
         if kind == _SKIP or dtype not in _MEASURED:
             return UNMEASURED
@@ -230,7 +231,12 @@ class Values:
     def _follow(self, call: Call) -> None:
         """Compares what an update of a kept tensor changed with what it should have changed."""
         changed: Changed | None = self.increments.after(call.func) if call.func in WATCHED else None
-        if call.func in FOLLOWED and call.phase in _FOLLOWED_PHASES and call.outputs and call.inputs:
+        if (
+            (call.func in FOLLOWED or call.func in PRODUCTS)
+            and call.phase in _FOLLOWED_PHASES
+            and call.outputs
+            and call.inputs
+        ):
             changed = self.increments.made(call, self._origins)
         if changed is not None and self._ranges_on(changed.due) is not None:
             self._changes.add(call.op, changed.due, changed.done)

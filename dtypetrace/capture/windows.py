@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import private
+from .gradient_range import GradientRange
 from .novelty import Novelty
 
 _MORE = 3
@@ -25,15 +26,23 @@ class Windows:
     """Counts the steps of one thread, and attaches and detaches its watch.
 
     ``first``: how many steps are watched from the beginning. ``every``: after that, each step whose number is a
-    multiple of it is watched; with None no further step is watched. ``over``: a function that is called when nothing
-    more will be watched. ``novelty``: decides in place of the two which steps are watched.
+    multiple of it and at least ``start`` is watched; with None no further step is watched. ``over``: a function that is
+    called when nothing more will be watched. ``novelty``: decides in place of these which steps are watched.
     Of several optimizers, only the first one's steps are counted; a step of another one has the number of the first
     one's current step.
     """
 
-    def __init__(self, first: int, every: int | None, over: Callable[[], None], novelty: Novelty | None = None) -> None:
+    def __init__(
+        self,
+        first: int,
+        every: int | None,
+        over: Callable[[], None],
+        novelty: Novelty | None = None,
+        start: int = 1,
+    ) -> None:
         self.first = first
         self.every = every
+        self.start = start
         self.novelty = novelty
         self._over = over
         self.attach: Callable[[], None] = over
@@ -54,6 +63,7 @@ class Windows:
         """Steps of the first optimizer, the only one that is counted."""
         self.watched = 0
         """How many of those were watched."""
+        self._gradient = GradientRange()
         self._pace: weakref.ref[Any] = weakref.ref(Windows)
         self._others = self._most = 0
         """Steps of other optimizers since its last one; the most between two of its."""
@@ -73,8 +83,10 @@ class Windows:
             self.watched += self.attached
         elif self.novelty is not None:
             return  # it judges whole rounds
-        if self.novelty is not None and self.novelty.happens(_ELSEWHERE, sys._getframe(1)):
-            self.novelty.soon(_ELSEWHERE)
+        if self.novelty is not None:
+            for what in filter(None, (_ELSEWHERE, self._gradient.leaves(optimizer))):
+                if self.novelty.happens(what, sys._getframe(1)):
+                    self.novelty.soon(what)
         wanted = self._wanted()
         if wanted is not self.attached:
             self._change(wanted)
@@ -103,7 +115,8 @@ class Windows:
         """Whether the step that begins now is to be watched."""
         if self.novelty is not None:
             return self.novelty.wanted(self.current, self.attached)
-        return self.steps < self.first or self.every is not None and (self.rounds + 1) % self.every == 0
+        due = self.every is not None and self.current >= self.start and self.current % self.every == 0
+        return self.steps < self.first or due
 
     def _change(self, wanted: bool) -> None:
         if os.getpid() != self._owner:  # a forked child trains by itself

@@ -128,9 +128,11 @@ def duration(text: str) -> float:
     return float(found[1]) * {"m": 60, "min": 60, "h": 3600}.get(found[2], 1)
 
 
-def every(text: str) -> int | str:
-    """Reads ``--every``: a number of steps or ``new``."""
-    return text if text == "new" else count("--every")(text)
+def every(text: str) -> tuple[int | str, int]:
+    """Reads ``--every``: a number of steps or ``new``; and the step from which on it holds."""
+    number, colon, start = text.partition(":")
+    read = count("--every")
+    return (text, 1) if text == "new" else (read(number), read(start) if colon else 1)
 
 
 def reaches(findings: Sequence[Any], level: str | None) -> bool:

@@ -78,9 +78,11 @@ class RunCommand:
         add(
             "--every",
             type=arguments.every,
-            metavar="N",
+            metavar="N[:STEP]",
+            default=(None, 1),
             help="watch the first 3 steps (--first changes the 3), then one step in N; others are only counted. 1: "
-            "each step. new (default): while steps show something new, then rarely, and from before a call that is new",
+            "each step. 1:400: the first, then each from step 400 on. new (default): while steps show something new, "
+            "then rarely, and from before a call that is new",
         )
         add(
             "--first",
@@ -157,6 +159,7 @@ class RunCommand:
             steps=options.steps,
             trace_steps=options.first,
             watch_every=_every(options),
+            start=options.every[1],
             numerics=options.precision != "off" and not options.dry_run,
             autofix=options.autofix or options.dry_run,
             dry=options.dry_run,
@@ -246,11 +249,10 @@ def _every(options: argparse.Namespace) -> int | str | None:
     """Which steps are watched: by default those that show something new, where nothing that was asked for needs each
     step."""
     reference = options.precision == "reference"
-    if options.every is None and not (
-        options.first or options.autofix or options.dry_run or options.compile or reference
-    ):
+    every = options.every[0]
+    if every is None and not (options.first or options.autofix or options.dry_run or options.compile or reference):
         return "new"
-    return int(options.every) if options.every not in (None, "new") else options.every
+    return every
 
 
 def _check_watch(options: argparse.Namespace) -> None:
@@ -261,7 +263,7 @@ def _check_watch(options: argparse.Namespace) -> None:
         "--precision reference": options.precision == "reference",
     }
     other = next((name for name, given in needs.items() if given), None)
-    if options.every not in (None, 1) and other:
+    if options.every not in ((None, 1), (1, 1)) and other:
         raise UsageError(f"--every leaves steps unwatched, and {other} needs every step. Use one of the two")
 
 

@@ -35,7 +35,7 @@ def find(run: Run) -> list[Finding]:
             target is not None
             and stands_still(run, v)
             and _judged(run, op, target)
-            and not _streams(run.recording, op, v.kept)
+            and (v.drift >= _DRIFT or not _streams(run.recording, op, v.kept))
         ):
             f = _finding(run, op, v, target)
             origin = f.culprit.origin.place.stack[:3] if f.culprit else ()
@@ -72,7 +72,8 @@ def _judged(run: Run, op: Op, target: Input) -> bool:
 def _streams(recording: Recording, op: Op, kept: int) -> bool:
     """Whether the value that an op adds to a tensor, to make a new one, was computed from that same tensor.
 
-    This is a residual, or a step of a sampler; but not an average, which moves a share of the way to another tensor.
+    This is a residual, or a step of a sampler; but not an average, which moves a share of the way to another tensor. A
+    stream through the layers of a model does not drift; one that does has more steps than its dtype can carry.
     """
     if len(op.inputs) < 2 or kept > 1 or op.aten.partition(".")[0].endswith("_"):
         return False

@@ -78,9 +78,7 @@ def test_a_short_script_is_watched_as_a_whole():
     assert "watched" not in t.recording.meta and t.windows.watched == 12
 
 
-@pytest.mark.parametrize(
-    "given, watched", [(None, [1, 2, 3, 4, 5, 257, 513, 1025, 2049]), (9, [*range(1, 10), 1025, 2049])]
-)
+@pytest.mark.parametrize("given, watched", [(None, [1, 2, 3, 4, 257, 513, 1025, 2049]), (9, [*range(1, 10), 2049])])
 def test_a_model_of_many_ops_is_watched_in_one_of_200_steps(given, watched):
     novelty, awake, on = Novelty(given), True, []
     novelty.calls = lambda: 4000 * len(on)
@@ -103,9 +101,50 @@ def test_the_first_validation_wakes_it_the_second_does_not():
     with watch() as t:
         train(100, after=validation, trace=t)
     assert "21 (a model that is evaluated)" in t.recording.meta["watched"]
-    assert t.recording.meta["watched"].count("(") == 1
+    assert t.recording.meta["watched"].count("(") == 2  # of its 12 calls the ninth is looked at again
     evaluated = [o for o in t.recording.ops if o.op == "linear" and o.shape[0] == 2]
     assert evaluated and sum(o.count for o in evaluated) < 20  # it sleeps again during the validation
+
+
+@pytest.mark.parametrize(
+    "size, why", [(1e4, "a gradient that left its range"), (float("inf"), "a gradient that is not finite")]
+)
+def test_a_gradient_that_leaves_its_range_wakes_it(size, why):
+    with watch() as t:
+        train(60, batch=lambda s: torch.full((4, 8), 1.0 if s < 40 else size), trace=t)
+    assert f"41-43 ({why})" in t.recording.meta["watched"]
+    assert t.recording.meta["watched"].count("(") == 1
+
+
+def test_a_loader_that_ends_wakes_it_the_first_time():
+    def evaluate(step, net):
+        if step in (30, 50):
+            attached.append(t.is_attached)
+            attached.extend(t.is_attached for _ in loader)
+            attached.append(t.is_attached)
+
+    loader, attached = torch.utils.data.DataLoader([1, 2]), []
+    iterates = vars(torch.utils.data.dataloader._BaseDataLoaderIter)["__next__"]
+    with watch() as t:
+        train(60, evaluate, trace=t)
+    assert attached == [False, False, False, True] + 4 * [False]
+    assert vars(torch.utils.data.dataloader._BaseDataLoaderIter)["__next__"] is iterates
+
+
+def test_a_loop_of_calls_is_looked_at_rarer_and_rarer_the_same_loop_again_is_not():
+    def sample(step, net):
+        if step in (30, 60):
+            looked = []
+            with torch.no_grad():
+                for call in range(1, 141):
+                    net(torch.ones(2, 8))
+                    looked += [call] * t.is_attached
+            found.append(looked)
+
+    found = []
+    with watch() as t:
+        train(70, sample, trace=t)
+    assert found == [[1, 2, 3, 4, 9, 10, 17, 18, 33, 34, 65, 66, 129, 130], []]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +347,7 @@ def test_what_is_kept_is_bounded():
     frame = __import__("sys")._getframe()
     for number in range(2000):
         novelty.called(net, (torch.ones(1), {f"key{number}": 1}), {}, frame)
-    assert sum(map(len, novelty._known.values())) <= 8
+    assert sum(len(line.seen) for line in novelty._known.values()) <= 8
 
 
 def interrupted_at(line, net):

@@ -204,6 +204,89 @@ for step in range(24):
 for step in range(8):
     refine(batch())
 """,
+    "a learning rate that falls below what the weights resolve": """
+net.bfloat16()  #!
+for group in optimizer.param_groups: group["lr"] = 1e-2
+for step in range(1, 100):
+    if step == 30:
+        for group in optimizer.param_groups: group["lr"] = 1e-7
+    net(batch().bfloat16()).float().square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    "a second optimizer that starts late": LOOP.replace("33", "60")
+    + """    x = batch()
+    if step == 30:
+        critic = nn.Linear(8, 1).half()  #!
+        critics = torch.optim.Adam(critic.parameters(), lr=1e-3)
+    if step >= 30:
+        (critic(x.half()).float().square().mean() * 1e-3).backward()
+        critics.step()
+        critics.zero_grad()
+"""
+    + STEP,
+    "a sum of losses that is kept in half from some step on": LOOP.replace("33", "400")
+    + """    x = batch()
+    loss = net(x).square().mean()
+    if step == 30:
+        total = torch.zeros((), dtype=torch.bfloat16)  #!
+    if step >= 30:
+        total += loss.detach()  #!
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    "a perplexity after the validation": TRAINED
+    + """
+net.eval()
+with torch.no_grad():
+    total = 0.0
+    for x in torch.utils.data.DataLoader(torch.randn(80, 8), batch_size=4):
+        total = total + net(x).square().mean() + 12
+    ppl = (total / 20).half().exp()  #!
+    ppl.item()
+""",
+    "a cache when it generates": TRAINED
+    + """
+net.bfloat16()
+with torch.no_grad():
+    cache = torch.zeros(1, 8)  #!
+    for number in range(12):
+        cache = torch.cat([cache, batch().bfloat16()[:1]])
+        net(cache)
+""",
+    "a teacher that joins": """
+teacher = nn.Linear(8, 1).half()
+for step in range(1, 40):
+    x = batch()
+    loss = net(x).square().mean()
+    if step >= 30:
+        wanted = (teacher(x.half()) + 10).exp() * 20  #!
+        loss = loss + F.mse_loss(net(x), wanted.float()) * 1e-9
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    "batches that are mixed": """
+import numpy
+for step in range(1, 40):
+    x = batch()
+    if step >= 30:
+        share = torch.from_numpy(numpy.full((4, 1), 0.3))  #!
+        x = share * x + (1 - share) * x.flip(0)
+"""
+    + STEP,
+    "an average of narrow weights that starts late": """
+net.bfloat16()  #!
+average = torch.optim.swa_utils.AveragedModel(net, avg_fn=lambda a, p, n: a + 1e-3 * (p - a))  #!
+for group in optimizer.param_groups: group["lr"] = 1e-1
+for step in range(1, 60):
+    net(batch().bfloat16()).float().square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if step >= 30:
+        average.update_parameters(net)
+""",
     "a weight of the loss in float64": LOOP.replace("33", "70")
     + """    y = net(batch())
     if step >= 30:
@@ -214,7 +297,8 @@ for step in range(8):
 """,
 }
 MISSED = {
-    "a count during the first validation": "it sleeps again after some calls of the validation that show nothing new"
+    "a learning rate that falls below what the weights resolve": "weights that moved at first are not judged again",
+    "batches that are mixed": "the line that made the batch ran before the call woke it; the text names no dtype",
 }
 
 

@@ -17,6 +17,7 @@ import dtypetrace
 from dtypetrace.__main__ import _run_command
 from dtypetrace.capture.windows import Windows
 from dtypetrace.errors import UsageError
+from dtypetrace.tracing import Trace
 
 BETWEEN = {"_global_optimizer_post_hooks", "an open trace"}
 """What a trace that is detached leaves: its count of the steps, and the knowledge that it is open."""
@@ -158,7 +159,17 @@ def test_the_command_line(tmp_path):
     assert "not seen: 7 of 11 steps: the first 3 were watched, then one in 10" in done.stderr
 
 
-@pytest.mark.parametrize("words", ["0", "-1", "foo", "5 --autofix", "5 --precision reference", "5 --dry-run"])
+def test_each_step_from_one_on():
+    with Trace(watch_every=1, start=7) as t:
+        found, look = watched_steps(t, lambda number: None)
+        train(10, between=look)
+    assert found == [1, 7, 8, 9, 10]
+    assert "not seen: 5 of 10 steps: the first was watched, then one in 1 from 7 on" in repr(t)
+
+
+@pytest.mark.parametrize(
+    "words", ["0", "-1", "foo", "1:0", "1:", ":4", "1:x", "5 --autofix", "5 --precision reference", "5 --dry-run"]
+)
 def test_one_line_for_what_makes_no_sense(words):
     with pytest.raises(UsageError, match=r"^--every [^\n]+$"):
         _run_command(["run", "--every", *words.split(), "train.py"])

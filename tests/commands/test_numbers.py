@@ -25,4 +25,4 @@ def test_an_option_that_takes_a_number_reads_it(command, option, action):
 
 
 def test_there_are_such_options():
-    assert {"--steps", "--every", "--first"} <= {option for _, option, _ in numbers()}
+    assert {"--steps", "--first"} <= {option for _, option, _ in numbers()}

@@ -188,7 +188,7 @@ CONTESTANTS: dict[str, Contestant] = {
     "nothing": lambda work: nullcontext(),
     "empty pair": lambda work: _pair(_EmptyDispatchMode),
     "leanest pair": lambda work: _pair(_LeanDispatchMode),
-    "dtypetrace": lambda work: dtypetrace.trace(work.model, every=1),
+    "dtypetrace": lambda work: dtypetrace.trace(work.model, precision="off", every=1),
     "dtypetrace, numerics": lambda work: dtypetrace.trace(work.model, precision="values", every=1),
 }
 SLOW_CONTESTANTS: dict[str, Contestant] = {
@@ -303,7 +303,7 @@ def memory_growth(make: Callable[[], Work], steps: int = 30) -> Growth:
     tracemalloc.start()
     try:
         work, sizes = make(), []
-        with dtypetrace.trace(work.model, every=1) as trace:
+        with dtypetrace.trace(work.model, precision="off", every=1) as trace:
             for step in range(1 + steps):  # one line calls them all: a call from another line is another place
                 work.step()
                 if step == 0:

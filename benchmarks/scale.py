@@ -69,7 +69,7 @@ def costs(layers: int, folder: Path) -> dict[str, float]:
     plain = least(chain.step)
     leaving = first = float("inf")
     for _ in range(3 if layers <= 1_000 else 1):
-        with dtypetrace.trace(chain.model, every=1) as trace:
+        with dtypetrace.trace(chain.model, precision="off", every=1) as trace:
             begin = time.process_time()
             chain.step()
             first = min(first, time.process_time() - begin - plain)
@@ -95,7 +95,7 @@ def memory_after_steps() -> list[int]:
     chain, held = Chain(10), []
     chain.step()
     tracemalloc.start()
-    with dtypetrace.trace(chain.model, every=1):
+    with dtypetrace.trace(chain.model, precision="off", every=1):
         for number in range(1, 1_001):
             chain.step()
             if number in (1, 10, 1_000):
@@ -108,7 +108,7 @@ def memory_after_steps() -> list[int]:
 def seconds_to_merge(layers: int) -> dict[int, float]:
     """Seconds to merge so many ranks of equal traces."""
     chain = Chain(layers)
-    with dtypetrace.trace(chain.model, every=1) as trace:
+    with dtypetrace.trace(chain.model, precision="off", every=1) as trace:
         chain.step()
     known = trace.results
 

@@ -26,6 +26,7 @@ from .capture.snapshot import ending, snapshot
 from .capture.stacks import UserCode
 from .capture.windows import Windows
 from .hooks import Watch
+from .parts import attempt, collected
 from .program import unlink_frames
 from .records import PRECISIONS, Recording, Rehearsed, Results
 
@@ -419,7 +420,7 @@ def trace(
     model: nn.Module | None = None,
     *,
     autofix: bool = False,
-    precision: str = "off",
+    precision: str = "values",
     every: int | str | None = None,
     compile: str | None = None,
     **old: Any,
@@ -428,8 +429,8 @@ def trace(
 
     ``model`` is only used to name the modules; all code that runs in the block is watched. ``autofix``: each call that
     would fail because of a dtype is repeated with the right cast, and the block goes on; see ``fixes`` and ``diff``.
-    ``precision``, what is measured besides dtypes: ``"off"``, nothing; ``"values"``, what became infinite or was
-    flushed to zero, and which weights no optimizer step could move; ``"reference"``, also the error of each operator,
+    ``precision``, what is measured besides dtypes, as under ``run``: ``"off"``, nothing; ``"values"``, what became
+    infinite or was flushed to zero, and which weights no optimizer step could move; ``"reference"``, also the error of each operator,
     which runs again in higher precision; the program's own values do not change. Steps are watched
     while they show something new; then it sleeps, and wakes before something new and when the number of steps has
     doubled. ``every=1`` watches each step, ``every=200`` the first three, then each whose number is a multiple of 200.
@@ -485,6 +486,10 @@ def _with_trials(recording: Recording, tapes: Sequence[Tape], steps: tuple[Rehea
         return recording
     from .rules.findings import to_try
 
-    asked = to_try(recording)
-    found = tuple(trial for tape in tapes for trial in tried(tape, asked))
-    return replace(recording, trials=found) if found else recording
+    def try_all() -> Recording:
+        asked = to_try(recording)
+        return replace(recording, trials=tuple(trial for tape in tapes for trial in tried(tape, asked)))
+
+    with collected() as failed:  # a rule that fails says so again when it judges
+        found = attempt("what is tried when the run has ended", try_all, recording)
+    return replace(found, not_seen=tuple(dict.fromkeys([*found.not_seen, *failed])))

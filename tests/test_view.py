@@ -126,6 +126,9 @@ def test_trace_steps_let_the_run_go_on_unwatched():
 def test_repr_is_the_console_text():
     with dtypetrace.trace() as t:
         torch.ones(2)
+    assert repr(t) == "dtypetrace: no dtype problem found (1 op)"
+    with dtypetrace.trace(precision="off") as t:
+        torch.ones(2)
     assert repr(t).startswith("dtypetrace: no dtype problem found (1 op)\nnot judged: values (not measured: ")
     assert textwrap.dedent(repr(t)) == repr(t)
 

@@ -430,9 +430,9 @@ def trace(
     ``model`` is only used to name the modules; all code that runs in the block is watched. ``autofix``: each call that
     would fail because of a dtype is repeated with the right cast, and the block goes on; see ``fixes`` and ``diff``.
     ``precision``, what is measured besides dtypes, as under ``run``: ``"off"``, nothing; ``"values"``, what became
-    infinite or was flushed to zero, and which weights no optimizer step could move; ``"reference"``, also the error of each operator,
-    which runs again in higher precision; the program's own values do not change. Steps are watched
-    while they show something new; then it sleeps, and wakes before something new and when the number of steps has
+    infinite or was flushed to zero, and which weights no optimizer step could move; ``"reference"``, also the error of
+    each operator, which runs again in higher precision; the program's own values do not change. Steps are watched while
+    they show something new; then it sleeps, and wakes before something new and when the number of steps has
     doubled. ``every=1`` watches each step, ``every=200`` the first three, then each whose number is a multiple of 200.
     ``compile="eager"`` runs compiled functions eagerly, so that each of their operators is seen; by default, and
     without ``autofix``, they run compiled, and each call of one is recorded as one op.

@@ -173,7 +173,7 @@ SWAP = _present(_C, "_swap_tensor_impl", SWAPS) if _present("torch.utils", "weak
 DEFAULTS = [name for name in ("_set_default_dtype", "_set_default_tensor_type") if _present(_C, name, SETTERS)]
 """In ``torch._C``: what the setters of default dtypes call."""
 
-LOADING: Any = offered("torch.utils.data.dataloader", "_BaseDataLoaderIter", "", None)
+LOADING: Any = offered("torch.utils.data.dataloader", "_BaseDataLoaderIter", "waking at the end of a loader", None)
 """What iterates over a loader."""
 LOGS_USE = _present(_C, "_log_api_usage_once", "torch.compile, where the block itself runs `from torch import compile`")
 """In ``torch._C``, empty where it is missing: what torch calls as it makes an optimizer, or compiles."""

@@ -281,7 +281,6 @@ def facts(recording: Recording, distinct: int) -> list[str]:
             started.replace("T", " "),
             _duration(took) if started else "",
             *counted,
-            coverage.watched(recording),
             f"parameters and buffers: {parameters}" if parameters else "",
             *coverage.work_parts(recording)[:1],
             *versions,

@@ -365,7 +365,9 @@ def interrupted_at(line, net):
 
     def trace_lines(frame, event, arg):
         nonlocal count
-        if not frame.f_code.co_filename.endswith(("asleep.py", "novelty.py", "windows.py", "global_hooks.py")):
+        if not frame.f_code.co_filename.endswith(
+            ("asleep.py", "novelty.py", "windows.py", "gradient_range.py", "global_hooks.py")
+        ):
             return None if event == "call" else trace_lines
         if event == "line" and not ends_a_block(frame):
             count += 1

@@ -19,6 +19,8 @@ from ..tables.dtypes import FLOATING
 from ..tables.operators import is_cast, is_move
 
 _HEAD = "# dtypetrace contract 2: the dtypes of each module. Compare a run with it: dtypetrace contract check"
+_FIRST_FORMAT, _FORMAT = "# dtypetrace contract 1:", "format"
+"""Files of that format have fewer facts of the run: what they do not have is not compared with them."""
 RUN = "(run)"
 """The section for what is set for the whole run."""
 ROOT = patterns.ROOT
@@ -74,8 +76,7 @@ _Parts = dict[str, Origin | None]
 
 def _parts(recording: Recording, root: str) -> Iterator[tuple[str, str, _Parts]]:
     """The parts of each fact, with the event behind each."""
-    yield from ((RUN, key, parts) for key, parts in receipt.of_run(recording).items())
-    yield RUN, "optimizer", {u.optimizer: None for u in recording.updates if u.optimizer}
+    yield from ((RUN, key, parts) for key, parts in _of_run(recording))
     held: dict[str, _Parts] = defaultdict(dict)
     for p in recording.parameters:
         module, _, leaf = p.name.rpartition(".")
@@ -99,6 +100,20 @@ def _parts(recording: Recording, root: str) -> Iterator[tuple[str, str, _Parts]]
         yield module, "gradients", gradients.get(module, {})
         yield module, "state", state.get(module, {})
         yield module, "autocast", _autocast(recording, own)
+
+
+def _of_run(recording: Recording) -> Iterator[tuple[str, _Parts]]:
+    yield from receipt.of_run(recording).items()
+    yield "optimizer", {u.optimizer: None for u in recording.updates if u.optimizer}
+
+
+def of_run(recording: Recording) -> Facts:
+    """The facts of the run as a whole, as ``diff`` compares them: with its autocasts and its optimizers' state."""
+    parts = {"autocast": {op.autocast: None for op in recording.ops if op.autocast} or {"off": None}}
+    parts |= dict(_of_run(recording))
+    for s in recording.state:
+        parts.setdefault(f"{s.optimizer} {s.name}", {})[s.dtype] = None
+    return Facts({key: ", ".join(sorted(said)) for key, said in parts.items() if said})
 
 
 def _autocast(recording: Recording, ops: Iterable[Op]) -> _Parts:
@@ -233,6 +248,8 @@ def parse(written: str) -> dict[str, dict[str, str]]:
             raise ContractError(f"line {number} is neither a [module] nor a fact: {line[:60]!r}")
     if RUN not in sections:
         raise ContractError(f"it has no section [{RUN}]")
+    if written.startswith(_FIRST_FORMAT):
+        sections[RUN][_FORMAT] = "1"
     return sections
 
 
@@ -248,7 +265,8 @@ def check(sections: Mapping[str, Mapping[str, str]], found: Mapping[str, Facts])
         section = _section(sections, module)
         met |= {section} if section is not None else set()
         wanted = sections[section] if section is not None else {}
-        for key in dict.fromkeys([*wanted, *own.values]):
+        first = _FORMAT in wanted
+        for key in wanted.keys() - {_FORMAT} if first else dict.fromkeys([*wanted, *own.values]):
             before, now = wanted.get(key, ""), own.values.get(key, "")
             if before != now:
                 breach = (patterns.starred(module), key, before, now)

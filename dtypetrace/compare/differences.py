@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from .. import graph
 from ..records import Finding, Input, Origin, Place, Recording
-from ..rules import patterns, receipt
+from ..rules import patterns
 from ..rules.compiled_flow import Flow, Line
 from ..tables.dtypes import FLOATING
 from ..tables.operators import name_of
-from . import alignment
+from . import alignment, contract
 from .alignment import Block, Pair
 
 
@@ -295,24 +295,9 @@ def _settings(pair: Pair) -> Iterator[tuple[str, str, str]]:
         a, b = (str(r.meta.get(name, "")) for r in pair)
         if a != b:
             yield name, a, b
-    kept = [{"autocast": _autocast(r), **_of_run(r)} for r in pair]
-    for name in dict.fromkeys([*kept[0], *kept[1]]):
-        a, b = (facts.get(name, "none") for facts in kept)
-        if a != b:
-            yield name, a, b
-
-
-def _autocast(recording: Recording) -> str:
-    return ", ".join(sorted({op.autocast for op in recording.ops if op.autocast})) or "off"
-
-
-def _of_run(recording: Recording) -> dict[str, str]:
-    """What the receipt has of the run as a whole, and its optimizers' state."""
-    found = {name: ", ".join(sorted(parts)) for name, parts in receipt.of_run(recording).items()}
-    state: dict[str, set[str]] = {}
-    for s in recording.state:
-        state.setdefault(f"{s.optimizer} {s.name}", set()).add(s.dtype)
-    return found | {name: ", ".join(sorted(dtypes)) for name, dtypes in state.items()}
+    one, other = map(contract.of_run, pair)
+    for breach in contract.check({contract.RUN: one.values}, {contract.RUN: other}):
+        yield breach.key, breach.wanted or "none", breach.found or "none"
 
 
 _ASPECTS = {"computes": "computes in", "kernel": "is handed on in", "saved": "is saved in", "memory": "is written in"}

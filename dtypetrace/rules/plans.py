@@ -330,11 +330,14 @@ def _scaled_without_float16(recording: Recording) -> Iterator[Finding]:
 
 
 def _unscaled_backward(recording: Recording) -> Iterator[Finding]:
-    """DT404: gradients passed through float16 and nothing scaled the loss. What was seen to become zero is a finding of
-    its own; without that, it is worth a note. A loss that ends in a product with a number may be scaled by hand."""
+    """DT404: gradients passed through float16, and nothing scaled the loss, even where a scaler divides them by its
+    scale. What was seen to become zero is a finding of its own. A loss that ends in a product with a number may be
+    scaled by hand."""
     backward = [op for op in recording.ops if op.phase == "backward" and op.of >= 0]
     through = [op for op in backward if "float16" in op.outputs and recording.ops[op.of].autocast.endswith(":float16")]
-    if not through or not int(recording.meta.get("steps", 0)) or graph.has_scaler(recording):
+    check = graph.scaler_check(recording)
+    scaled = any(_scales(recording.ops[op.of]) for op in backward) if check is not None else graph.has_scaler(recording)
+    if not through or not int(recording.meta.get("steps", 0)) or scaled:
         return
     by_hand = name_of(recording.ops[backward[0].of]) == "mul" and len(recording.ops[backward[0].of].inputs) < 2
     measured = [v for v in recording.values if recording.ops[v.op].phase == "backward"]
@@ -342,10 +345,19 @@ def _unscaled_backward(recording: Recording) -> Iterator[Finding]:
         return
     first = min(through, key=lambda op: op.of)
     chosen = _updated(recording) or (Parameter("a weight", "float32", 1),)
-    case = _Case("DT404", "note", chosen, title="autocast computes in float16 without a loss scaler", at_birth=False)
+    title = "autocast computes in float16 without a loss scaler"
     seen = "few or none did in the measured steps" if measured else "values were not measured"
     said = f"the gradients of {_many(chosen)} pass through float16: below 3e-08 they become zero; {seen}"
+    if check is not None:
+        title = "a loss scaler divides the gradients of a loss that it did not scale"
+        said = f"the gradients of {_many(chosen)} pass through float16 as they are; the scaler then divides them"
+    case = _Case("DT404", "warning", chosen, title=title, at_birth=False)
     yield _finding(recording, Plan(recording.ops[first.of].place, ""), case, said, _SCALE_LOSS)
+
+
+def _scales(op: Op) -> bool:
+    """Whether an op may be a scaler's product: with a tensor of one number."""
+    return name_of(op) == "mul" and len(op.inputs) == 2 and any(i.shape == () for i in op.inputs)
 
 
 def _updated(recording: Recording, gradients: str = "") -> tuple[Parameter, ...]:

@@ -14,7 +14,7 @@ from recordings import RecordingBuilder
 from dtypetrace import saved
 from dtypetrace.compare import contract
 from dtypetrace.compare.differences import compare
-from dtypetrace.records import Parameter, Plan
+from dtypetrace.records import Parameter, Plan, Transfer
 from dtypetrace.records.measurements import State, Update
 from dtypetrace.render import contracts
 from dtypetrace.results import conclude
@@ -240,6 +240,21 @@ def test_a_loss_scaler_is_known_by_what_it_runs():
     (found,) = breaches(RecordingBuilder().recording, b.recording)
     assert (found.wanted, found.found, found.cause.place.line) == ("off", "on", 2)
     assert compare(RecordingBuilder().recording, b.recording).settings == (("loss scaler", "off", "on"),)
+
+
+def test_a_file_of_the_last_version_is_read_and_compared_in_what_it_has():
+    """It knows nothing of heads and checkpoints; of what it knows, a difference is told."""
+    written = contract.text(contract.facts(run("float32"))).replace("contract 2:", "contract 1:")
+    written = written.replace("head: bfloat16\n", "")
+    saved_too = dataclasses.replace(
+        run("float32", scaler=True),
+        transfers=(Transfer("written", "model", "float16", "float16", 1, 16, -1, ("head.weight",)),),
+    )
+    found = contract.check(contract.parse(written), contract.facts(saved_too))
+    assert [(b.key, b.wanted, b.found) for b in found] == [("loss scaler", "off", "on")]
+    again = contract.check(contract.parse(written.replace("contract 1:", "contract 2:")), contract.facts(saved_too))
+    assert ("checkpoint written model", "", "float16") in [(b.key, b.wanted, b.found) for b in again]
+    assert ("checkpoint written model", "none", "float16") in compare(run("float32"), saved_too).settings
 
 
 def test_the_shown_difference_is_golden():

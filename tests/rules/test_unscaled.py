@@ -1,4 +1,5 @@
-"""Float16 autocast with a backward pass and nothing that scales the loss: a note, unless gradients were seen to vanish."""
+"""Float16 autocast with a backward pass and nothing that scales the loss: a warning of its own, unless gradients were
+seen to vanish; and a scaler that divides gradients which nobody scaled."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from torch import nn
 import dtypetrace
 
 
-def found(scale=None, *, dtype=torch.float16, size=1.0, by_hand=None, steps=2, numerics=True):
+def found(scale=None, *, dtype=torch.float16, size=1.0, by_hand=None, steps=2, numerics=True, forgets=False):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
@@ -19,8 +20,9 @@ def found(scale=None, *, dtype=torch.float16, size=1.0, by_hand=None, steps=2, n
             with torch.autocast("cpu", dtype):
                 loss = (net(torch.randn(32, 32)).float() * size).square().mean()
             loss = loss * by_hand if by_hand else loss
-            (scaler.scale(loss) if scaler else loss).backward()
+            (scaler.scale(loss) if scaler and not forgets else loss).backward()
             if steps and scaler:
+                scaler.scale(torch.ones(()))  # which makes its scale
                 scaler.step(optimizer)
                 scaler.update()
             else:
@@ -29,9 +31,13 @@ def found(scale=None, *, dtype=torch.float16, size=1.0, by_hand=None, steps=2, n
     return [(f.code, f.severity) for f in t.findings]
 
 
-def test_gradients_that_fit_get_a_note():
-    assert found() == [("DT404", "note")]
-    assert found(numerics=False) == [("DT404", "note")]
+def test_gradients_that_fit_may_not_do_so_for_long():
+    assert found() == [("DT404", "warning")]
+    assert found(numerics=False) == [("DT404", "warning")]
+
+
+def test_a_scaler_that_did_not_scale_the_loss():
+    assert found(scale=1024.0, forgets=True, numerics=False) == [("DT404", "warning")]
 
 
 def test_gradients_that_vanish_are_the_finding():

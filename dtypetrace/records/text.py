@@ -16,6 +16,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from ..terminal import unwarned
+from .findings import NOTHING, Change, Edit
 
 MOST_PARSED = 256
 """Parsed files that are kept; a parsed file takes about 20 times the memory of its text."""
@@ -27,6 +28,7 @@ class ParsedFile:
 
     lines: Sequence[str]
     tree: ast.Module
+    path: str = ""
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
@@ -72,10 +74,30 @@ class ParsedFile:
         """A node as it is written."""
         return self.between(self.start(node), self.end(node))
 
+    def indent(self, node: ast.expr | ast.stmt) -> str:
+        """What stands before a node on its line: only blanks where the node is the first on it."""
+        line, column = self.start(node)
+        return self.lines[line - 1][: column - 1]
+
+    def replaced(self, node: ast.expr | ast.stmt | ast.keyword, after: str, change: Change = NOTHING) -> Edit:
+        """The edit that writes another text in the place of a node."""
+        return Edit(self.path, self.start(node), self.end(node), self.segment(node), after, change)
+
+    def line_before(self, node: ast.expr | ast.stmt, line: str) -> Edit:
+        """The edit that puts a line before a statement, in front of its first name."""
+        row, column = self.start(node)
+        word = _FIRST_NAME.match(self.segment(node))
+        first = word[0] if word is not None else ""
+        after = f"{line}\n{self.indent(node)}{first}"
+        return Edit(self.path, (row, column), (row, column + len(first)), first, after)
+
     def _characters(self, line: int, offset: int) -> int:
         """A 0-based UTF-8 byte offset, as ``ast`` counts, as a column."""
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
         return offset + 1 if text.isascii() else len(text.encode()[:offset].decode(errors="replace")) + 1
+
+
+_FIRST_NAME = re.compile(r"[^\W\d]\w*")
 
 
 class ProgramText:
@@ -190,16 +212,16 @@ def _parsed(file: str, lines: Sequence[str]) -> ParsedFile | None:
     """Parses each text of a file once: ``linecache`` returns the same list until the file changes."""
     known = _known.pop(file, None)
     if known is None or known[0] is not lines:
-        known = lines, _parse(lines)
+        known = lines, _parse(file, lines)
     _known[file] = known
     while len(_known) > MOST_PARSED:
         del _known[next(iter(_known))]  # the least recently used one
     return known[1]
 
 
-def _parse(lines: Sequence[str]) -> ParsedFile | None:
+def _parse(file: str, lines: Sequence[str]) -> ParsedFile | None:
     with unwarned():  # Python warned of the program's text when it compiled it
         try:
-            return ParsedFile(lines, ast.parse("".join(lines)))
+            return ParsedFile(lines, ast.parse("".join(lines)), file)
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last: nested too deep for the parser
             return None

@@ -24,16 +24,16 @@ def emulating(text: ProgramText, files: Iterable[str], name: str) -> Edit | None
     None where the text does not show which one that is, or where it has arguments that exclude options. name: the
     function that was compiled.
     """
-    found: list[tuple[str, ParsedFile, ast.expr, str]] = []
+    found: list[tuple[ParsedFile, ast.expr, str]] = []
     for path in dict.fromkeys(files):
         file = text.parsed(path)
-        found += [(path, file, node, of) for node, of in _compiles(file.tree)] if file is not None else []
-    own = [f for f in found if f[3] == name] or found
+        found += [(file, node, of) for node, of in _compiles(file.tree)] if file is not None else []
+    own = [f for f in found if f[2] == name] or found
     if len(own) != 1:
         return None
-    path, file, node, _ = own[0]
+    file, node, _ = own[0]
     after = _with_option(file, node)
-    return Edit(path, file.start(node), file.end(node), file.segment(node), after) if after else None
+    return file.replaced(node, after) if after else None
 
 
 def leaving_out(text: ProgramText, place: Place, names: Iterable[str]) -> Edit | None:
@@ -46,9 +46,7 @@ def leaving_out(text: ProgramText, place: Place, names: Iterable[str]) -> Edit |
     for name in names:
         found = [c.func for c in calls if getattr(c.func, "attr", getattr(c.func, "id", "")).strip("_") == name]
         if len(found) == 1:
-            written = file.segment(found[0])
-            after = f"torch.compiler.disable({written})"
-            return Edit(place.file, file.start(found[0]), file.end(found[0]), written, after)
+            return file.replaced(found[0], f"torch.compiler.disable({file.segment(found[0])})")
     return None
 
 

@@ -35,9 +35,9 @@ def in_its_slot(file: ParsedFile, call: ast.Call) -> bool:
     return isinstance(owner, ast.Attribute) and list(map(ast.unparse, targets)) == [ast.unparse(owner)]
 
 
-def as_copy(file: ParsedFile, path: str, call: ast.Call, edit: Edit) -> Edit | None:
+def as_copy(file: ParsedFile, call: ast.Call, edit: Edit) -> Edit | None:
     """A changed cast that always copies; None where its arguments do not show how."""
-    if edit.file != path or not file.start(call) <= edit.start <= edit.end <= file.end(call):
+    if edit.file != file.path or not file.start(call) <= edit.start <= edit.end <= file.end(call):
         return None  # the literal stands elsewhere
     after = file.between(file.start(call), edit.start) + edit.after + file.between(edit.end, file.end(call))
     try:
@@ -50,4 +50,4 @@ def as_copy(file: ParsedFile, path: str, call: ast.Call, edit: Edit) -> Edit | N
     if len(node.args) > 2 or any(keyword.arg in ("copy", None) for keyword in node.keywords):
         return None
     given = after[: after.rindex(")")].rstrip().removesuffix(",")
-    return Edit(path, file.start(call), file.end(call), file.segment(call), f"{given}, copy=True)", edit.change)
+    return file.replaced(call, f"{given}, copy=True)", edit.change)

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..records import Frame, Place
+from ..records import Place
 from ..records.text import ParsedFile, ProgramText
 from ..tables.dtypes import ALIASES, DTYPES
 from . import attributes
@@ -24,31 +24,19 @@ _SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "
 
 
 @dataclass(frozen=True)
-class Decision:
-    """The literal that decided a dtype: the file and node, and what kind of place it is."""
-
-    file: str
-    node: ast.expr
-    kind: str
-    """``argument``, ``default argument``, ``setting``, ``environment`` or ``variable``."""
-    dtype: str
-    function: str
-
-
-@dataclass(frozen=True)
 class _At:
     """An expression, and the level of the stack whose function it is in (-1: a function that is not running)."""
 
     file: str
     node: ast.expr
     level: int
-    kind: str = "variable"
     shared: bool = False
     """Whether other code reads the decision, too."""
 
 
-def decision(text: ProgramText, place: Place, written: ast.expr, wanted: str) -> Decision | None:
-    """Where the dtype expression of a call got a value that is not the wanted dtype; None where that is unclear."""
+def decision(text: ProgramText, place: Place, written: ast.expr, wanted: str) -> tuple[ParsedFile, ast.expr] | None:
+    """The literal, with its file, that gave the dtype expression of a call a value other than the wanted dtype; None
+    where that is unclear."""
     if not place.stack:
         return None
     finder = _Finder(text, place)
@@ -56,11 +44,7 @@ def decision(text: ProgramText, place: Place, written: ast.expr, wanted: str) ->
     found = {(f.file, f.node): f for f in followed if spelled(f.node) != wanted}
     at = next(iter(found.values())) if len(found) == 1 else None
     file = text.parsed(at.file) if at is not None else None
-    if at is None or file is None or at.shared:
-        return None
-    function = function_around(file, at.node)
-    name = function.name if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) else "<module>"
-    return Decision(at.file, at.node, at.kind, spelled(at.node), name)
+    return (file, at.node) if at is not None and file is not None and not at.shared else None
 
 
 def spelled(node: ast.expr) -> str:
@@ -110,10 +94,10 @@ class _Finder:
             yield from self._call(at, node, depth)
         elif isinstance(node, ast.IfExp):
             for branch in (node.body, node.orelse):
-                yield from self.follow(_At(at.file, branch, at.level, at.kind), depth + 1)
+                yield from self.follow(_At(at.file, branch, at.level), depth + 1)
         elif isinstance(node, ast.BoolOp):
             for value in node.values:
-                yield from self.follow(_At(at.file, value, at.level, at.kind), depth + 1)
+                yield from self.follow(_At(at.file, value, at.level), depth + 1)
 
     # ------------------------------------------------------------ names
 
@@ -147,10 +131,10 @@ class _Finder:
             return
         for call, (kind, value) in passed:
             if kind == "given" and value is not None:
-                yield from self.follow(_At(call.file, value, call.level, "argument"), depth + 1)
+                yield from self.follow(_At(call.file, value, call.level), depth + 1)
         default = _default(function, name)
         if default is not None and (not passed or any(kind == "absent" for _, (kind, _) in passed)):
-            yield from self.follow(_At(at.file, default, -1, "default argument"), depth + 1)
+            yield from self.follow(_At(at.file, default, -1), depth + 1)
 
     def _callers(self, at: _At, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[_At | None]:
         """The call on the stack, for a function that is running; else every call of that name in the files at hand."""
@@ -179,9 +163,9 @@ class _Finder:
         if found is None:
             yield from self._of_any_class(node.attr, depth)
             return
-        given = [list(self.follow(_At(path, v, -1, "setting"), depth + 1)) for path, v in found.given]
+        given = [list(self.follow(_At(path, v, -1), depth + 1)) for path, v in found.given]
         if all(given):  # else a value is unknown
-            defaults = [_At(path, v, -1, "setting") for path, v in (found.default,)] if found.default else []
+            defaults = [_At(path, v, -1) for path, v in (found.default,)] if found.default else []
             ends = [end for value in given for end in value]
             ends += [end for default in defaults for end in self.follow(default, depth + 1)]
             yield from (replace(end, shared=end.shared or found.reads > 1) for end in ends)
@@ -196,11 +180,11 @@ class _Finder:
             file = self.text.parsed(path)
             for node in ast.walk(file.tree) if file is not None else ():
                 if isinstance(node, ast.ClassDef):
-                    fields += [_At(path, v, -1, "setting") for v in _fields(node, name)]
+                    fields += [_At(path, v, -1) for v in _fields(node, name)]
                 elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-                    given += [_At(path, v, -1, "setting") for v in _set(node, name)]
+                    given += [_At(path, v, -1) for v in _set(node, name)]
                 elif isinstance(node, ast.Call):
-                    given += [_At(path, v, -1, "setting") for v in _constructed(node, name)]
+                    given += [_At(path, v, -1) for v in _constructed(node, name)]
         found = [f for at in given for f in self.follow(at, depth + 1)]
         yield from found or [f for at in fields for f in self.follow(at, depth + 1)]
 
@@ -210,7 +194,7 @@ class _Finder:
             for value in self._under(node.slice.value):
                 yield from self.follow(value, depth + 1)
         elif not isinstance(node.slice, ast.Constant):
-            yield from self.follow(_At(at.file, node.slice, at.level, at.kind), depth + 1)
+            yield from self.follow(_At(at.file, node.slice, at.level), depth + 1)
 
     def _under(self, key: str) -> Iterator[_At]:
         for path in self.files:
@@ -218,22 +202,19 @@ class _Finder:
             for node in ast.walk(file.tree) if file is not None else ():
                 if isinstance(node, ast.Dict):
                     pairs = zip(node.keys, node.values)
-                    yield from (
-                        _At(path, v, -1, "setting") for k, v in pairs if isinstance(k, ast.Constant) and k.value == key
-                    )
+                    yield from (_At(path, v, -1) for k, v in pairs if isinstance(k, ast.Constant) and k.value == key)
                 elif isinstance(node, ast.Call) and last_part(node.func) == "dict":
-                    yield from (_At(path, k.value, -1, "setting") for k in node.keywords if k.arg == key)
+                    yield from (_At(path, k.value, -1) for k in node.keywords if k.arg == key)
                 elif isinstance(node, ast.Assign) and _key(node.targets[0]) == key:
-                    yield _At(path, node.value, -1, "setting")
+                    yield _At(path, node.value, -1)
 
     def _call(self, at: _At, node: ast.Call, depth: int) -> Iterator[_At]:
         name = last_part(node.func)
         inner: list[ast.expr] = []
-        kind = at.kind
         if name == "getattr" and len(node.args) >= 2:
             inner = [node.args[1]]
         elif name == "getenv" or name == "get" and "environ" in (dotted(node.func) or ""):
-            inner, kind = node.args[1:2], "environment"
+            inner = node.args[1:2]
         elif name == "get" and node.args and isinstance(node.args[0], ast.Constant):
             for value in self._under(str(node.args[0].value)):
                 yield from self.follow(value, depth + 1)
@@ -241,7 +222,7 @@ class _Finder:
         elif name == "field":
             inner = [k.value for k in node.keywords if k.arg == "default"]
         for expression in inner:
-            yield from self.follow(_At(at.file, expression, at.level, kind), depth + 1)
+            yield from self.follow(_At(at.file, expression, at.level), depth + 1)
 
 
 def _key(node: ast.expr) -> object:
@@ -320,9 +301,3 @@ def _constructed(node: ast.Call, name: str) -> Iterator[ast.expr]:
             yield from (k.value for k in node.keywords if k.arg == "default")
     elif called[:1].isupper() or called in ("Namespace", "SimpleNamespace", "replace"):
         yield from (k.value for k in node.keywords if k.arg == name)
-
-
-def frame_of(decision: Decision, file: ParsedFile) -> Frame:
-    """The decision as a frame of a place."""
-    begin, end = file.start(decision.node), file.end(decision.node)
-    return Frame(decision.file, begin[0], decision.function, True, begin[1], *end)

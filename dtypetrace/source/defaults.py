@@ -42,9 +42,9 @@ def leak(text: ProgramText, place: Place, dtype: str) -> Leak | None:
     if not all(_plain(r.value) for r in returns) or not all(_alone(file, r) for r in returns):
         return None
     line = f"{setter}({setter.removesuffix(_SETTER)}{dtype})"
-    edits = [_before(file, place.file, r, line) for r in returns]
+    edits = [file.line_before(r, line) for r in returns]
     if falls:
-        edits.append(_after(file, place.file, function.body[-1], line))
+        edits.append(_after(file, function.body[-1], line))
     ends = [r.lineno for r in returns] or [function.end_lineno or function.lineno]
     return Leak(function.name, min(ends), tuple(edits))
 
@@ -75,20 +75,20 @@ def skipped(text: ProgramText, place: Place, dtype: str) -> Skipped | None:
         return None
     first = next((n for n, s in enumerate(function.body) if file.start(s) == file.start(call)), -1)
     between = function.body[first + 1 : function.body.index(again)] if first >= 0 else []
-    return Skipped(function.name, again.lineno, _into_finally(file, place.file, between, again))
+    return Skipped(function.name, again.lineno, _into_finally(file, between, again))
 
 
-def _into_finally(file: ParsedFile, path: str, body: Sequence[ast.stmt], last: ast.stmt) -> tuple[Edit, ...]:
+def _into_finally(file: ParsedFile, body: Sequence[ast.stmt], last: ast.stmt) -> tuple[Edit, ...]:
     """The edit that puts statements into a ``try``, and the one after them into its ``finally``."""
     if not body or not all(_alone(file, s) for s in (*body, last)) or any(map(_spans_lines, body)):
         return ()
     start, end = file.start(body[0]), file.end(last)
-    outer = file.lines[last.lineno - 1][: file.start(last)[1] - 1]
+    outer = file.indent(last)
     before = file.between(start, end)
     lines = [line and f"{_STEP}{line}" for line in f"{outer}{before}".split("\n")]
     at = last.lineno - start[0]
     after = "\n".join(["try:", *lines[:at], f"{outer}finally:", *lines[at:]])
-    return (Edit(path, start, end, before, after),)
+    return (Edit(file.path, start, end, before, after),)
 
 
 _STEP = "    "
@@ -160,21 +160,12 @@ def _plain(value: ast.expr | None) -> bool:
 
 def _alone(file: ParsedFile, statement: ast.stmt) -> bool:
     """Whether a statement has its line to itself."""
-    line, column = file.start(statement)
-    return not file.lines[line - 1][: column - 1].strip()
+    return not file.indent(statement).strip()
 
 
-def _before(file: ParsedFile, path: str, statement: ast.Return, added: str) -> Edit:
-    """The edit that puts a line before a ``return``."""
-    line, column = file.start(statement)
-    indent = file.lines[line - 1][: column - 1]
-    word = "return"
-    return Edit(path, (line, column), (line, column + len(word)), word, f"{added}\n{indent}{word}")
-
-
-def _after(file: ParsedFile, path: str, statement: ast.stmt, added: str) -> Edit:
+def _after(file: ParsedFile, statement: ast.stmt, added: str) -> Edit:
     """The edit that puts a line after a function's last statement."""
     line = file.start(statement)[0]
     indent = file.lines[line - 1][: len(file.lines[line - 1]) - len(file.lines[line - 1].lstrip())]
     end, last = file.end(statement), file.segment(statement).rpartition("\n")[2]
-    return Edit(path, (end[0], end[1] - 1), end, last[-1:], f"{last[-1:]}\n{indent}{added}")
+    return Edit(file.path, (end[0], end[1] - 1), end, last[-1:], f"{last[-1:]}\n{indent}{added}")

@@ -7,7 +7,7 @@ import ast
 from ..records import NAMED, Change, Edit, Place, Recording
 from ..records.text import ParsedFile
 from . import expressions
-from .editing import Spot, cast_text, from_user, replaced, spot_at
+from .editing import Spot, cast_text, from_user, spot_at
 
 _LOADS = "load_state_dict"
 
@@ -32,7 +32,7 @@ def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
 def _cast_values(spot: Spot, node: ast.expr, wanted: str) -> Edit:
     """Casts every floating tensor of a dictionary."""
     text = cast_values(spot.file, node, wanted, "value.is_floating_point()")
-    return replaced(spot, node, text, Change(NAMED, wanted))
+    return spot.file.replaced(node, text, Change(NAMED, wanted))
 
 
 def cast_values(file: ParsedFile, node: ast.expr, wanted: str, which: str) -> str:

@@ -16,7 +16,6 @@ from ..records import (
     LARGEST,
     LOWEST,
     NAMED,
-    NOTHING,
     RECAST,
     UNCAST,
     Change,
@@ -75,7 +74,7 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
     edit = _change_cast(recording, place, spot, spot.node, wanted) if kind == "cast" else None
     shared = not copies.in_its_slot(spot.file, spot.node) and copies.would_share(recording, place, wanted)
     if edit is not None and shared:
-        return copies.as_copy(spot.file, spot.frame.file, spot.node, edit)
+        return copies.as_copy(spot.file, spot.node, edit)
     return edit
 
 
@@ -113,7 +112,7 @@ def of_cast(recording: Recording, place: Place, wanted: str) -> tuple[Edit, str]
     file = spot.file
     before, after = file.between(file.start(call), file.start(named)), file.between(file.end(named), file.end(call))
     text = f"{before}{torch_name(file)}.{wanted}{after}"
-    return replaced(spot, call, text, Change(RECAST, wanted)), file.segment(named)
+    return spot.file.replaced(call, text, Change(RECAST, wanted)), file.segment(named)
 
 
 def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
@@ -140,13 +139,13 @@ def uncast(recording: Recording, place: Place) -> Edit | None:
     if name in CAST_METHODS and not given or name == "to" and given:
         kept = _owner(spot.file, spot.node, name).rstrip().removesuffix(".")
         if not copies.in_its_slot(spot.file, spot.node) and copies.would_share(recording, place):
-            return replaced(spot, spot.node, f"{kept}.clone()", Change(UNCAST))
+            return spot.file.replaced(spot.node, f"{kept}.clone()", Change(UNCAST))
         statement = spot.file.parents.get(spot.node)
         if isinstance(statement, ast.Assign) and [spot.file.segment(t) for t in statement.targets] == [kept]:
             return _removed(spot, statement)
         if isinstance(statement, ast.Expr):
             return _removed(spot, statement)
-        return replaced(spot, spot.node, kept, Change(UNCAST))
+        return spot.file.replaced(spot.node, kept, Change(UNCAST))
     return None
 
 
@@ -158,7 +157,7 @@ def _without_dtype(spot: Spot, call: ast.Call) -> Edit | None:
     left = [spot.file.segment(a) for a in call.args if a is not named]
     left += [spot.file.segment(k) for k in call.keywords if k.value is not named]
     called = spot.file.between(spot.file.start(call), spot.file.end(call.func))
-    return replaced(spot, call, f"{called}({', '.join(left)})", Change(UNCAST))
+    return spot.file.replaced(call, f"{called}({', '.join(left)})", Change(UNCAST))
 
 
 def _removed(spot: Spot, statement: ast.stmt) -> Edit:
@@ -168,7 +167,7 @@ def _removed(spot: Spot, statement: ast.stmt) -> Edit:
     block = next((b for b in _blocks(spot.file.parents.get(statement)) if statement in b), [])
     alone = not first[: start[1] - 1].strip() and (not behind or behind.startswith("#"))
     if len(block) < 2 or not alone or end[0] >= len(spot.file.lines):
-        return Edit(spot.frame.file, start, end, spot.file.segment(statement), "pass")
+        return spot.file.replaced(statement, "pass")
     return Edit(spot.frame.file, (start[0], 1), (end[0] + 1, 1), "".join(spot.file.lines[start[0] - 1 : end[0]]), "")
 
 
@@ -209,7 +208,7 @@ def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
     for argument in expressions.arguments(spot.node):
         if value in (expressions.number(argument), spot.file.segment(argument)):
             limit, target = ("min", LOWEST) if value.startswith("-") else ("max", LARGEST)
-            return replaced(spot, argument, f"{torch}.finfo({owner}.dtype).{limit}", Change(target, like=owner))
+            return spot.file.replaced(argument, f"{torch}.finfo({owner}.dtype).{limit}", Change(target, like=owner))
     return None
 
 
@@ -431,14 +430,13 @@ def _named(recording: Recording, place: Place, spot: Spot, named: ast.expr, want
     """
     if had := decisions.spelled(named):
         after = decisions.respelled(named, spot.file.segment(named), wanted)
-        return replaced(spot, named, after, Change(NAMED, wanted)) if after and had != wanted else None
+        return spot.file.replaced(named, after, Change(NAMED, wanted)) if after and had != wanted else None
     found = decisions.decision(recording.text, place, named, wanted)
-    file = recording.text.parsed(found.file) if found is not None else None
-    if found is None or file is None:
+    if found is None:
         return None
-    after = decisions.respelled(found.node, file.segment(found.node), wanted)
-    decided = Spot(decisions.frame_of(found, file), file, found.node)
-    return replaced(decided, found.node, after, Change(NAMED, wanted)) if after else None
+    file, node = found
+    after = decisions.respelled(node, file.segment(node), wanted)
+    return file.replaced(node, after, Change(NAMED, wanted)) if after else None
 
 
 def _in_factory_call(
@@ -458,7 +456,7 @@ def _in_factory_call(
     comma = "" if inside.endswith("(") else " " if inside.endswith(",") else ", "
     named = _dtype_text(recording, spot, call, wanted)
     text = f"{inside}{comma}dtype={named}{segment[len(inside) :]}"
-    return replaced(spot, call, text, _change(NAMED, wanted, named))
+    return spot.file.replaced(call, text, _change(NAMED, wanted, named))
 
 
 def _change_cast(recording: Recording, place: Place, spot: Spot, call: ast.Call, wanted: str) -> Edit | None:
@@ -468,7 +466,7 @@ def _change_cast(recording: Recording, place: Place, spot: Spot, call: ast.Call,
     if name in CAST_METHODS and not call.args:
         as_named = _dtype_text(recording, spot, call, wanted)
         text, change = _to(spot, as_named, wanted), _change(RECAST, wanted, as_named)
-        return replaced(spot, call, _owner(spot.file, call, f".{name}") + text, change) if text else None
+        return spot.file.replaced(call, _owner(spot.file, call, f".{name}") + text, change) if text else None
     if not torch:
         return None
     given = expressions.arguments(call)
@@ -479,7 +477,7 @@ def _change_cast(recording: Recording, place: Place, spot: Spot, call: ast.Call,
         return None
     if literal is not None:
         text = _dtype_text(recording, spot, call, wanted)
-        return replaced(spot, literal, text, _change(NAMED, wanted, text))
+        return spot.file.replaced(literal, text, _change(NAMED, wanted, text))
     return _named(recording, place, spot, named, wanted)
 
 
@@ -506,14 +504,14 @@ def _cast(recording: Recording, spot: Spot, node: ast.expr, wanted: str, written
     if not isinstance(node, ast.Call) or wanted not in FLOATING:
         return _append_cast(spot, node, text, added)
     if CAST_METHODS.get(last) in FLOATING and not expressions.arguments(node):
-        return replaced(spot, node, _owner(spot.file, node, f".{last}") + text, changed)
+        return spot.file.replaced(node, _owner(spot.file, node, f".{last}") + text, changed)
     had = expressions.dtype_argument(node) if last == "to" else None
     literal = had is not None and decisions.spelled(had) in FLOATING
     if had is None or not literal and (not named or decisions.spelled(ast.parse(named, mode="eval").body)):
         return _append_cast(spot, node, text, added)  # no literal is written over a variable
     file = spot.file
     before, after = file.between(file.start(node), file.start(had)), file.between(file.end(had), file.end(node))
-    return replaced(spot, node, f"{before}{named}{after}", changed)
+    return spot.file.replaced(node, f"{before}{named}{after}", changed)
 
 
 def _change(target: str, dtype: str, named: str) -> Change:
@@ -528,15 +526,10 @@ def _append_cast(spot: Spot, node: ast.expr, cast: str, change: Change) -> Edit 
         return None  # the value is not used, so a cast would change nothing
     segment = spot.file.segment(node)
     plain = isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
-    return replaced(spot, node, f"{segment}{cast}" if plain else f"({segment}){cast}", change)
+    return spot.file.replaced(node, f"{segment}{cast}" if plain else f"({segment}){cast}", change)
 
 
 def _owner(file: ParsedFile, call: ast.Call, method: str) -> str:
     """The text of the object that a method is called on, up to the dot, with the brackets around it (no node has
     those)."""
     return file.between(file.start(call), file.end(call.func))[: -len(method)]
-
-
-def replaced(spot: Spot, node: ast.expr, after: str, change: Change = NOTHING) -> Edit:
-    file = spot.file
-    return Edit(spot.frame.file, file.start(node), file.end(node), file.segment(node), after, change)

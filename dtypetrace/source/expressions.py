@@ -53,6 +53,13 @@ def call_at(text: ProgramText, frame: Frame) -> ast.Call | None:
     return node if isinstance(node, ast.Call) else None
 
 
+def own_call(text: ProgramText, place: Place) -> tuple[ParsedFile, ast.Call] | None:
+    """The call that the user's own frame of a place was in, and its file; None where it was in none."""
+    frame = place.user_frame
+    file, call = (text.parsed(frame.file), call_at(text, frame)) if frame is not None else (None, None)
+    return (file, call) if file is not None and call is not None else None
+
+
 def arguments(call: ast.Call) -> tuple[ast.expr, ...]:
     """The arguments of a call, those by position and those by name."""
     return (*call.args, *(k.value for k in call.keywords))

@@ -14,7 +14,7 @@ from itertools import takewhile
 from ..records import Edit, Frame, Place
 from ..records.text import ParsedFile, ProgramText
 from . import editing
-from .expressions import call_at, dotted
+from .expressions import dotted, own_call
 
 NAME = "keep_float32"
 _HELPER = f'''
@@ -72,9 +72,7 @@ def made(text: ProgramText, frame: Frame) -> Made | None:
     name = dotted(model) if model is not None else None
     if statement is None or name is None:
         return None
-    line, column = file.start(statement)
-    indent = file.lines[line - 1][: column - 1]
-    last = file.end(statement)
+    indent, last = file.indent(statement), file.end(statement)
     if indent.strip() or file.lines[last[0] - 1][last[1] - 1 :].split("#")[0].strip():
         return None  # something else stands on its lines
     return Made(frame.file, name, (last[0], len(file.lines[last[0] - 1].rstrip("\r\n")) + 1), indent)
@@ -155,11 +153,11 @@ def kept_out(text: ProgramText, place: Place, model: str, owner: str, name: str)
     """The edit by which a tensor of a model keeps its numbers when a statement at a place casts the model: they are
     taken before it and set again after it. ``owner``: the module of the model that has it; ``name``: its name there.
     None where the statement is another one than ``model = Model().to(dtype)`` or ``model.to(dtype)``."""
-    frame = place.user_frame
-    file, call = (text.parsed(frame.file), call_at(text, frame)) if frame is not None else (None, None)
+    frame, own = place.user_frame, own_call(text, place)
     found = made(text, frame) if frame is not None else None
-    if frame is None or file is None or found is None or call is None or not isinstance(call.func, ast.Attribute):
+    if own is None or found is None or not isinstance(own[1].func, ast.Attribute):
         return None
+    file, call = own
     statement = file.parents.get(call)
     if not isinstance(statement, (ast.Assign, ast.Expr)) or found.expression.rpartition(".")[2] != model:
         return None
@@ -170,10 +168,10 @@ def kept_out(text: ProgramText, place: Place, model: str, owner: str, name: str)
     take, give = f"{new} = {found.expression}{path}", f"{found.expression}{path} = {new}"
     if any(isinstance(n, ast.Name) and n.id == new for n in ast.walk(file.tree)):
         return None
-    whole, first = file.segment(statement), file.segment(call.func.value)
+    first = file.segment(call.func.value)
     made_first = f"{found.expression} = {first}\n{indent}" if isinstance(statement, ast.Assign) else ""
     after = f"{made_first}{take}\n{indent}{found.expression}{cast}\n{indent}{give}"
-    return Edit(frame.file, file.start(statement), file.end(statement), whole, after)
+    return file.replaced(statement, after)
 
 
 def _named(node: ast.AST) -> bool:

@@ -29,9 +29,7 @@ def module_call(text: ProgramText, place: Place) -> tuple[str, Edit] | None:
     given, owner = found
     if owner == "self":
         return None
-    return owner, Edit(
-        frame.file, file.start(node), file.end(node), file.segment(node), f"{owner}({file.segment(given)})"
-    )
+    return owner, file.replaced(node, f"{owner}({file.segment(given)})")
 
 
 def _linear(call: ast.Call) -> tuple[ast.expr, str] | None:

@@ -7,14 +7,13 @@ Text only. Where a name is assigned more than once in the file, or the step is a
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..records import NAMED, Change, Edit, Place
 from ..records.text import ParsedFile, ProgramText
 from . import dictionaries, editing
-from .expressions import call_at, dotted, dtype_argument, expression_at, function_around, last_part
+from .expressions import call_at, dotted, dtype_argument, expression_at, function_around, last_part, own_call
 
 
 @dataclass(frozen=True)
@@ -64,25 +63,24 @@ Seen = tuple[Place, str]
 
 def training(text: ProgramText, step: Place, seen: Sequence[Seen] = ()) -> Training | None:
     """The training step to which an optimizer's step belongs. ``seen``: the optimizers that were seen to be made."""
-    frame = step.user_frame
-    file, call = (text.parsed(frame.file), call_at(text, frame)) if frame is not None else (None, None)
-    if frame is None or file is None or call is None or last_part(call.func) != "step":
+    own = own_call(text, step)
+    if own is None or last_part(own[1].func) != "step":
         return None
+    file, call = own
     given = call.args[0] if call.args else call.func.value if isinstance(call.func, ast.Attribute) else None
     name = dotted(given) if given is not None else None
-    made, given_kind = _made(file, frame.file, name, seen) if name is not None else (None, "")
+    made, given_kind = _made(file, name, seen) if name is not None else (None, "")
     if name is None or made is None or not isinstance(made.value, ast.Call):
         return None
     line, column = file.start(made)
-    indent = file.lines[line - 1][: column - 1]
-    if indent.strip():
+    if file.indent(made).strip():
         return None  # not the first statement of its line
     loss = _loss(file)
     return Training(
         name,
-        Statement(frame.file, line, column, file.segment(made.targets[0]), indent),
+        Statement(file.path, line, column, file.segment(made.targets[0]), file.indent(made)),
         _weights(file, made.value, given_kind),
-        _whole(file, frame.file, made),
+        _whole(file, made),
         file.segment(call),
         call.lineno,
         file.segment(loss.value) if loss is not None else "",
@@ -101,24 +99,23 @@ def _assigned(file: ParsedFile, name: str) -> ast.Assign | None:
     return found[0] if len(found) == 1 and len(found[0].targets) == 1 else None
 
 
-def _made(file: ParsedFile, path: str, name: str, seen: Sequence[Seen]) -> tuple[ast.Assign | None, str]:
+def _made(file: ParsedFile, name: str, seen: Sequence[Seen]) -> tuple[ast.Assign | None, str]:
     """The statement that makes an optimizer of this name, and what it gives the constructor; ``elsewhere`` where it
     calls something that makes the optimizer."""
     alone = _assigned(file, name)
     found = [n for n in ast.walk(file.tree) if isinstance(n, ast.Assign) and list(map(dotted, n.targets)) == [name]]
     for place, kind in seen:
         for level, frame in enumerate(f for f in place.stack if f.user):
-            for made in found if frame.file == path else ():
+            for made in found if frame.file == file.path else ():
                 if made.lineno <= frame.line <= (made.end_lineno or made.lineno):
                     return made, "elsewhere" if level else kind
     return alone, ""
 
 
-def _whole(file: ParsedFile, path: str, made: ast.Assign) -> Edit | None:
+def _whole(file: ParsedFile, made: ast.Assign) -> Edit | None:
     row, column = file.end(made)
     rest = file.lines[row - 1][column - 1 :].strip()
-    text = file.segment(made)
-    return Edit(path, file.start(made), (row, column), text, text) if not rest or rest.startswith("#") else None
+    return file.replaced(made, file.segment(made)) if not rest or rest.startswith("#") else None
 
 
 def _weights(file: ParsedFile, call: ast.Call, kind: str) -> str:
@@ -203,7 +200,7 @@ def stores_state(text: ProgramText, loaded: Place, dtype: str) -> Edit | None:
     if value is None or not torch:
         return None
     after = dictionaries.cast_values(file, value, dtype, f"{torch}.is_tensor(value)")
-    return Edit(frame.file, file.start(value), file.end(value), file.segment(value), after)
+    return file.replaced(value, after)
 
 
 def _of_state(node: ast.Assign) -> bool:
@@ -215,27 +212,23 @@ def scaled(text: ProgramText, step: Place, device: str) -> tuple[Edit, ...]:
 
     None of them where the parts of the training step are not in one function, or not statements of their own.
     """
-    found, frame = training(text, step), step.user_frame
-    file = text.parsed(frame.file) if frame is not None else None
-    call = call_at(text, frame) if frame is not None else None
-    loss = _loss(file) if file is not None else None
-    if found is None or frame is None or file is None or call is None or loss is None or call.args or call.keywords:
+    found, own = training(text, step), own_call(text, step)
+    loss = _loss(own[0]) if own is not None else None
+    if found is None or own is None or loss is None or own[1].args or own[1].keywords:
         return ()
+    file, call = own
     made = _assigned(file, found.optimizer)
     if made is None or not _see(file, made, (call, loss)) or _SCALER in _bound(file) or not _imports_torch(file):
         return ()
     clips = [n for n in ast.walk(file.tree) if isinstance(n, ast.Call) and _clips(n)]
     if not all(_statement(file, n) for n in (call, *clips)):
         return ()
-    edits = [_line_before(file, frame.file, made, f'{_SCALER} = torch.amp.GradScaler("{device}")')]
-    edits.append(_scaled_loss(file, frame.file, loss))
+    edits = [file.line_before(made, f'{_SCALER} = torch.amp.GradScaler("{device}")')]
+    edits.append(_scaled_loss(file, loss))
     unscale = f"{_SCALER}.unscale_({found.optimizer})"
-    edits += [_line_before(file, frame.file, clip, unscale) for clip in clips]
-    line, column = file.start(call)
-    indent = file.lines[line - 1][: column - 1]
-    after = f"{_SCALER}.step({found.optimizer})\n{indent}{_SCALER}.update()"
-    edits.append(Edit(frame.file, (line, column), file.end(call), file.segment(call), after))
-    return tuple(edits)
+    edits += [file.line_before(clip, unscale) for clip in clips]
+    steps = f"{_SCALER}.step({found.optimizer})\n{file.indent(call)}{_SCALER}.update()"
+    return (*edits, file.replaced(call, steps))
 
 
 _SCALER = "scaler"
@@ -258,16 +251,15 @@ def _imports_torch(file: ParsedFile) -> bool:
 
 def _statement(file: ParsedFile, call: ast.expr) -> bool:
     """Whether a call is a statement with lines of its own."""
-    line, column = file.start(call)
-    return isinstance(file.parents.get(call), ast.Expr) and not file.lines[line - 1][: column - 1].strip()
+    return isinstance(file.parents.get(call), ast.Expr) and not file.indent(call).strip()
 
 
-def _scaled_loss(file: ParsedFile, path: str, loss: ast.Attribute) -> Edit:
+def _scaled_loss(file: ParsedFile, loss: ast.Attribute) -> Edit:
     """The edit that scales what ``backward()`` is called on, with the brackets around it."""
     before = file.between(file.start(loss), file.end(loss)).removesuffix("backward").rstrip().removesuffix(".")
     inside = before[1:-1] if before.startswith("(") and not file.segment(loss.value).startswith("(") else before
     end = _after(file.start(loss), before)
-    return Edit(path, file.start(loss), end, before, f"{_SCALER}.scale({inside})")
+    return Edit(file.path, file.start(loss), end, before, f"{_SCALER}.scale({inside})")
 
 
 def _after(start: tuple[int, int], text: str) -> tuple[int, int]:
@@ -276,44 +268,30 @@ def _after(start: tuple[int, int], text: str) -> tuple[int, int]:
     return start[0] + len(lines) - 1, len(lines[-1]) + (start[1] if len(lines) == 1 else 1)
 
 
-def _line_before(file: ParsedFile, path: str, node: ast.stmt | ast.expr, line: str) -> Edit:
-    """The edit that puts a line before a statement, in front of the statement's first name."""
-    row, column = file.start(node)
-    indent = file.lines[row - 1][: column - 1]
-    word = _FIRST_NAME.match(file.segment(node))
-    first = word[0] if word is not None else ""
-    return Edit(path, (row, column), (row, column + len(first)), first, f"{line}\n{indent}{first}")
-
-
-_FIRST_NAME = re.compile(r"[^\W\d]\w*")
-
-
 def adapters_widened(text: ProgramText, place: Place) -> Edit | None:
     """The edit by which peft itself makes adapters float32: their call turned that off."""
-    frame = place.user_frame
-    call, file = (call_at(text, frame), text.parsed(frame.file)) if frame is not None else (None, None)
-    named = (k for k in call.keywords if k.arg == "autocast_adapter_dtype") if call is not None else iter(())
+    own = own_call(text, place)
+    named = (k for k in own[1].keywords if k.arg == "autocast_adapter_dtype") if own is not None else iter(())
     chosen = next(named, None)
-    if frame is None or file is None or chosen is None or not isinstance(chosen.value, ast.Constant):
+    if own is None or chosen is None or not isinstance(chosen.value, ast.Constant):
         return None
-    written = file.segment(chosen)
+    written = own[0].segment(chosen)
     if chosen.value.value is not False or not written.endswith("False"):
         return None
-    return Edit(frame.file, file.start(chosen), file.end(chosen), written, written.removesuffix("False") + "True")
+    return own[0].replaced(chosen, written.removesuffix("False") + "True")
 
 
 def without_scaler(text: ProgramText, place: Place) -> Edit | None:
     """The edit that turns off the one loss scaler of the file of a place; None where it is not made there, or is
     twice."""
-    frame = place.user_frame
-    file = text.parsed(frame.file) if frame is not None else None
+    file = text.parsed(place.user_frame.file) if place.user_frame is not None else None
     nodes = ast.walk(file.tree) if file is not None else ()
     found = [n for n in nodes if isinstance(n, ast.Call) and last_part(n.func).endswith("GradScaler")]
-    if frame is None or file is None or len(found) != 1 or any(k.arg == "enabled" for k in found[0].keywords):
+    if file is None or len(found) != 1 or any(k.arg == "enabled" for k in found[0].keywords):
         return None
     given = ", " if found[0].args or found[0].keywords else ""
     after = f"{file.segment(found[0])[:-1].rstrip().removesuffix(',')}{given}enabled=False)"
-    return Edit(frame.file, file.start(found[0]), file.end(found[0]), file.segment(found[0]), after)
+    return file.replaced(found[0], after)
 
 
 def computing_in(text: ProgramText, region: Place, dtype: str) -> Edit | None:
@@ -324,7 +302,7 @@ def computing_in(text: ProgramText, region: Place, dtype: str) -> Edit | None:
     name = dotted(named) if named is not None else None
     if file is None or named is None or not name or not name.startswith("torch."):
         return None
-    return Edit(frame.file, file.start(named), file.end(named), name, f"torch.{dtype}", Change(NAMED, dtype))
+    return file.replaced(named, f"torch.{dtype}", Change(NAMED, dtype))
 
 
 @dataclass(frozen=True)
@@ -357,9 +335,8 @@ def in_words(edit: Edit) -> str:
 
 def given_first(text: ProgramText, place: Place) -> str:
     """The first argument of the call at a place, where that is a plain name."""
-    frame = place.user_frame
-    call = call_at(text, frame) if frame is not None else None
-    return (dotted(call.args[0]) or "") if call is not None and call.args else ""
+    own = own_call(text, place)
+    return (dotted(own[1].args[0]) or "") if own is not None and own[1].args else ""
 
 
 # ---------------------------------------------------------------- gradients that are clipped
@@ -370,10 +347,10 @@ def clipped_in_float32(text: ProgramText, place: Place) -> Edit | None:
 
     None for another call, where its result is used, and where its parameters may be an iterator that is read once.
     """
-    frame = place.user_frame
-    file, call = (text.parsed(frame.file), call_at(text, frame)) if frame is not None else (None, None)
-    if frame is None or file is None or call is None or last_part(call.func) != "clip_grad_norm_":
+    own = own_call(text, place)
+    if own is None or last_part(own[1].func) != "clip_grad_norm_":
         return None
+    file, call = own
     name = file.segment(call.func)
     plain = len(call.args) == 2 and not call.keywords and isinstance(file.parents.get(call), ast.Expr) and "." in name
     if not plain or not isinstance(call.args[0], ast.Call):
@@ -382,4 +359,4 @@ def clipped_in_float32(text: ProgramText, place: Place) -> Edit | None:
     home = name.rpartition(".")[0]
     norm = f"{home}.get_total_norm([p.grad.float() for p in {given} if p.grad is not None])"
     after = f"{home}.clip_grads_with_norm_({given}, {most}, {norm})"
-    return Edit(frame.file, file.start(call), file.end(call), file.segment(call), after)
+    return file.replaced(call, after)

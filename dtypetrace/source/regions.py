@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ..records import Edit, Frame, Place
-from ..records.text import ParsedFile, ProgramText
+from ..records.text import ProgramText
 from .editing import torch_name
 from .expressions import all_enclosing, enclosing_with, expression_at, function_around
 from .operands import located
@@ -55,12 +55,6 @@ def in_both_directions(text: ProgramText, frame: Frame, device: str) -> tuple[Ed
         return ()
     lines = {"forward": "custom_fwd", "backward": "custom_bwd"}
     return tuple(
-        _before_def(file, frame.file, parts[name], f'@{torch}.amp.{decorator}(device_type="{device}")')
+        file.line_before(parts[name], f'@{torch}.amp.{decorator}(device_type="{device}")')
         for name, decorator in lines.items()
     )
-
-
-def _before_def(file: ParsedFile, path: str, function: ast.FunctionDef, line: str) -> Edit:
-    row, column = file.start(function)
-    indent = file.lines[row - 1][: column - 1]
-    return Edit(path, (row, column), (row, column + len("def")), "def", f"{line}\n{indent}def")

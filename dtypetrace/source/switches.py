@@ -9,15 +9,14 @@ import ast
 
 from ..records import Place
 from ..records.text import ParsedFile, ProgramText
-from .expressions import call_at, dotted, dtype_argument
+from .expressions import dotted, dtype_argument, own_call
 
 
 def switch(text: ProgramText, place: Place, dtype: str) -> str:
     """How to set the program so that a cast at a place gives another dtype; empty where no setting decides for it."""
-    frame = place.user_frame
-    file, call = (text.parsed(frame.file), call_at(text, frame)) if frame is not None else (None, None)
-    if file is None or call is None:
+    if (own := own_call(text, place)) is None:
         return ""
+    file, call = own
     if (flag := _condition(file, call)) is not None:
         option = _option(file, flag)
         return (

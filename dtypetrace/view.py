@@ -213,7 +213,16 @@ setattr(Finding, "_repr_html_", _finding_html)  # noqa: B010 -- records do not d
 setattr(Finding, "_repr_pretty_", _finding_text)  # noqa: B010
 
 
-class Why:
+class _Answer:
+    """An answer whose repr is its text, in a notebook, too."""
+
+    def _repr_html_(self) -> str:
+        from .render import notebook
+
+        return notebook.text_html(repr(self))
+
+
+class Why(_Answer):
     """The answer of ``why``. Its repr is the text, ``chains`` has one chain for each tensor."""
 
     def __init__(self, chains: tuple[Chain, ...]) -> None:
@@ -224,13 +233,8 @@ class Why:
 
         return report.why_text(self.chains)
 
-    def _repr_html_(self) -> str:
-        from .render import notebook
 
-        return notebook.text_html(repr(self))
-
-
-class Receipt:
+class Receipt(_Answer):
     """The answer of ``receipt``. Its repr is the table, ``rows`` are the data (``records.ReceiptRow``)."""
 
     def __init__(self, rows: tuple[ReceiptRow, ...]) -> None:
@@ -249,13 +253,8 @@ class Receipt:
 
         return receipts.text(self.rows)
 
-    def _repr_html_(self) -> str:
-        from .render import notebook
 
-        return notebook.text_html(repr(self))
-
-
-class WhatIf:
+class WhatIf(_Answer):
     """The answer of ``what_if``. Its repr is the text, ``forecast`` the data (``dtypetrace.foresight.Forecast``)."""
 
     def __init__(self, forecast: Forecast) -> None:

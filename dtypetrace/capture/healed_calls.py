@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from . import numbers, private, refused_calls
+from . import private, refused_calls
 from .calls import tensors_in
 from .protocols import RefusedCall, Remade, Watching
 from .refused_calls import Raised
@@ -21,7 +21,7 @@ def kernel_refused(watch: Watching, raised: Raised) -> tuple[tuple[Any, ...], di
     result. The same where torch passed a number in place of a tensor.
     """
     func, args, kwargs, error, _ = raised
-    if (given := numbers.as_tensors(func, args, error)) is not None:
+    if (given := _as_tensors(func, args, error)) is not None:
         return given, kwargs, func(*given, **kwargs)
     recorder, healer = watch.recorder, watch.healer
     healed = None
@@ -72,3 +72,29 @@ def again(watch: Watching, mode: AbstractContextManager[Any], func: Any, healed:
             raise
         refusals.not_healed(error, other)
     raise error
+
+
+_NUMBERS: dict[type, torch.dtype] = {
+    bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128,
+}  # fmt: skip
+"""The dtype of the constant from which torch made the number."""
+
+
+def _as_tensors(func: Any, args: tuple[Any, ...], error: Exception) -> tuple[Any, ...] | None:
+    """The operands with tensors where the operator's schema refused a number before anything ran; else None.
+
+    Each constant of a graph of ``torch.jit.trace`` is a tensor that stands for a Python number. In a dispatch mode,
+    torch passes the number itself, which some operators do not accept.
+    """
+    schema = getattr(func, "_schema", None)
+    # of any operator: it has not run yet. One that it calls would be named instead
+    if schema is None or not str(error).startswith(f"{schema.name}() Expected a value of type 'Tensor'"):
+        return None
+    takes = [str(argument.type) for argument in schema.arguments]
+    given = tuple(
+        torch.scalar_tensor(value, dtype=_NUMBERS[type(value)], device="cpu")
+        if kind == "Tensor" and type(value) in _NUMBERS
+        else value
+        for kind, value in zip(takes, args, strict=False)
+    )
+    return given if any(a is not b for a, b in zip(given, args, strict=True)) else None

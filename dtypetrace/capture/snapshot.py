@@ -35,7 +35,6 @@ from . import declared, private
 from .calls import dtype_name
 from .compiled.recording import Reading
 from .holders import parameter_record
-from .last_use import LastUse
 from .marks import RawEvent, RawRead
 from .module_names import Root
 from .run_line import run_line
@@ -215,7 +214,7 @@ def _parameters(recorder: Session) -> tuple[tuple[Root, Parameter], ...]:
     """The floating parameters and buffers of every model that was called, as they were when the program last computed
     with them; of one that is gone, as they were when it first ran or an optimizer first stepped."""
     found: dict[int, tuple[Root, Parameter]] = {}
-    last = LastUse(recorder)
+    last = _LastUse(recorder)
     with private.DisableTorchFunction():
         for root in recorder.modules.roots:
             module = root.ref()
@@ -235,3 +234,35 @@ def _parameters(recorder: Session) -> tuple[tuple[Root, Parameter], ...]:
                         parameter = replace(parameter, dtype=dtype_name(recorder.origins.events[event].to))
                     found[id(tensor)] = root, parameter
     return tuple(found.values())
+
+
+class _LastUse:
+    """What decided a weight's dtype when the program last computed with it: a cast for saving comes after that.
+
+    In a run with optimizer steps, what counts is what ran until the last of them.
+    """
+
+    def __init__(self, recorder: Session) -> None:
+        self._recorder = recorder
+        ends = recorder.stepping.ends_at
+        ran = recorder.ops[: ends[-1][1]] if ends else recorder.ops
+        # not what saving runs: state_dict() detaches
+        computes = (op for op in ran if op.module >= 0 or op.phase in ("backward", "optimizer"))
+        self._used = {operand[1] for op in computes for operand in op.operands}
+        for refused in recorder.refusals.records:
+            self._used.update(witness.event for witness in refused.witnesses)
+            self._used.update(parameter.event for parameter in refused.model)
+
+    def event(self, weight: torch.Tensor) -> int:
+        """The event that had decided a weight's dtype by then; -1 where none is known."""
+        origins = self._recorder.origins
+        before = origins.changed_unseen(weight)
+        now = before if before >= 0 else self._recorder.event_of(weight)
+        waiting, seen = [now], set[int]()
+        while waiting and now >= 0:
+            event = waiting.pop(0)
+            if event in self._used:
+                return event
+            seen.add(event)
+            waiting += sorted(origins.replaced.get(event, set()) - seen, reverse=True)
+        return now

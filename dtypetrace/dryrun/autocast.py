@@ -14,7 +14,7 @@ import torch
 from ..tables import autocast
 from ..tables.operators import tagged
 from ..terminal import unwarned
-from . import devices, keys
+from . import devices
 
 Tensor = torch.Tensor
 _KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
@@ -36,7 +36,7 @@ class Autocast:
 
     def _register(self) -> None:
         for device, key in _KEYS.items():
-            for name in keys.registered(key):
+            for name in devices.registered(key):
                 base, _, overload = name.removeprefix("aten::").partition(".")
                 if base not in autocast.refused(device):
                     operator = getattr(getattr(torch.ops.aten, base), overload or "default")
@@ -59,7 +59,7 @@ class Autocast:
         takes_dtype = any(a.name == "dtype" for a in operator._schema.arguments)
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            with keys.autocast_off(device):
+            with devices.autocast_off(device):
                 if named and takes_dtype:
                     if isinstance(args[0], Tensor) and _eligible(args[0], device) and kwargs.get("dtype") is None:
                         position = [a.name for a in operator._schema.arguments].index("dtype")

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..capture import private
-from . import devices, keys
+from . import devices
 from .meta import MetaKernels, mapped, replaced
 from .prediction import Oracle, tensors_in
 from .values import ValueAnswers
@@ -80,7 +80,7 @@ class DryMode(private.TorchDispatchMode):
     def _is_composite(self, func: Any) -> bool:
         known = self._composite.get(func)
         if known is None:
-            known = self._composite[func] = keys.is_composite(func)
+            known = self._composite[func] = devices.is_composite(func)
         return known
 
     def _has_values(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: list[Tensor]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..tables.rule_language import Prediction, Refuses
-from . import devices, keys
+from . import devices
 from .prediction import Oracle, gives, tensors_in
 
 Tensor = torch.Tensor
@@ -67,8 +67,8 @@ class MetaKernels:
             self.oracle.count(func, known.said)
         if known.complete:
             return mapped(known.result, lambda form: _made(form, tensors, cuda))
-        if keys.changes_form(func):
-            with keys.on_meta():
+        if devices.changes_form(func):
+            with devices.on_meta():
                 return func(*args, **kwargs)
         inner = [devices.without_keys(t) for t in tensors]
         out = _called(func, args, kwargs, {id(t): new for t, new in zip(tensors, inner)})

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..capture import mode_stacks, private
 from ..program import AfterImport
+from ..tables.english import some
 from . import hub, loaders, loading, parallel, pretend
 from .autocast import Autocast
 from .dispatch import DryMode
@@ -83,20 +84,13 @@ class DryRun:
         rules = f"torch {self.oracle.table.torch} on {self.oracle.table.device}"
         yield f"what depends on values: a dry run has none. Its dtype rules are those of {rules}"
         if self.oracle.unknown:
-            some = [f"{name} ({count})" for name, count in self.oracle.unknown.most_common(_MOST_NAMED)]
-            more = len(self.oracle.unknown) - len(some)
-            yield (
-                "dtype errors of operators for which it has no rule (with the number of calls): "
-                + ", ".join(some)
-                + (f" and {more} more" if more else "")
-            )
+            named = [f"{name} ({count})" for name, count in self.oracle.unknown.most_common()]
+            without = "dtype errors of operators for which it has no rule (with the number of calls)"
+            yield f"{without}: {some(named, _MOST_NAMED)}"
         lines = [
             f"{os.path.basename(file)}:{line} ({what})"
             for file, line, what, _ in self.values.lines()
             if user(file) and what != "item"
         ]
         if lines:
-            more = len(lines) - _MOST_NAMED
-            some = lines[:_MOST_NAMED]
-            listed = ", ".join(some) + (f" and {more} more" if more > 0 else "")
-            yield f"branches that were not taken, because a condition asked for a value: {listed}"
+            yield f"branches that were not taken, because a condition asked for a value: {some(lines, _MOST_NAMED)}"

@@ -1,11 +1,11 @@
 """What a run would have done in other dtypes: recorded ops are computed again, dtypes only, from the table of operator
 rules.
 
-Pure: no torch, no model, no text. ``what_if`` is for people; ``refused_after`` checks a fix before it is advised.
+Pure: no torch, no model, no text. ``what_if`` is for people; a ``Replay`` checks a fix before it is advised.
 """
 
 from .calls import predict, refused_with
-from .carry import Replay, given_again, refused_after, refused_again
+from .carry import Replay, given_again, refused_again
 from .changes import DtypeChange, resolve
 from .forecast import Forecast, Predicted, what_if
 
@@ -16,7 +16,6 @@ __all__ = [
     "Replay",
     "given_again",
     "predict",
-    "refused_after",
     "refused_again",
     "refused_with",
     "resolve",

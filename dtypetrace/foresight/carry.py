@@ -404,11 +404,6 @@ class After:
     code: str
 
 
-def refused_after(recording: Recording, change: DtypeChange) -> tuple[After, ...]:
-    """Every recorded call that would be refused after a change: checked before the change is advised."""
-    return tuple(refusals(Replay(recording, change)))
-
-
 def refusals(run: Replay) -> Iterator[After]:
     """The calls of a changed run that would be refused, in the order of the recording."""
     for number, carried in enumerate(run.ops):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..capture import private
-from ..capture.calls import readable
+from ..capture.calls import readable, tensors_returned
 from ..capture.protocols import Context
 from ..records.ledger import Ledger, Numbers, Pass
 from .healer import Healer, Judge
@@ -73,7 +73,7 @@ class LedgerHealer(Healer):
     def module_output(self, module: nn.Module, result: Any) -> None:
         """See :meth:`capture.protocols.Healer.module_output`."""
         with private.DisableTorchFunction(), private.DisableTorchDispatch():
-            for tensor in list(_inside(result)):
+            for tensor in list(tensors_returned(result)):
                 entries = self.ledger["graphed" if tensor.requires_grad else "outputs"]
                 if len(entries) < MOST_VALUES and (numbers := numbers_of(tensor)) is not None:
                     entries.append(numbers)
@@ -113,19 +113,6 @@ def numbers_of(tensor: torch.Tensor) -> Numbers | None:
         waves = torch.arange(len(values), dtype=torch.float64).mul(1.7).cos()
         norm, along = float(values.norm()), float((values * waves).sum())
     return {"norm": norm, "along": along}
-
-
-def _inside(result: Any, deep: int = 4) -> Iterator[torch.Tensor]:
-    """The tensors in what a module returned: in tuples, lists, mappings and dataclasses."""
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, Mapping):  # the outputs of transformers are both a mapping and a dataclass
-        result = list(result.values())
-    elif hasattr(result, "__dataclass_fields__"):
-        result = [getattr(result, name, None) for name in result.__dataclass_fields__]
-    if isinstance(result, (list, tuple)) and deep:
-        for part in result:
-            yield from _inside(part, deep - 1)
 
 
 def _leaves(values: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -12,6 +12,7 @@ from typing import Any
 from ..records import Op, Recording
 from ..rules.run_facts import quantity
 from ..tables.dtypes import REAL, narrower
+from ..tables.english import some
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move
 from ..terminal import seen
 from . import listings
@@ -194,5 +195,4 @@ _DTYPES = 6
 
 
 def _few(names: tuple[str, ...]) -> str:
-    shown = ", ".join(n or "no module" for n in names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+    return some([n or "no module" for n in names], 3)

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from ..parts import attempt, collected
 from ..records import NO_CHANGE, UNWATCHED, Chain, Finding, FlowStep, Recording
-from ..tables.english import subject
+from ..tables.english import some, subject
 from ..tables.operators import result_bytes
 from ..terminal import seen, width
 from . import coverage, wording
@@ -259,8 +259,7 @@ def why_text(chains: Sequence[Chain]) -> str:
         stories.setdefault((c.dtype, c.origin.kind, c.flow), []).append(c.name)
     text = []
     for (dtype, kind, flow), names in stories.items():
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        text.append(f"{', '.join(names[:_MOST_NAMED])}{more}: {dtype}")
+        text.append(f"{some(names, _MOST_NAMED)}: {dtype}")
         for index, step in enumerate(flow):
             widened = f", {step.source} -> {step.to}" if step.source != step.to else ""
             event = _event(step, kind, first=not index)

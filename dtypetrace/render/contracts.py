@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..compare.contract import Breach
 from ..records import Origin
+from ..tables.english import some
 from ..terminal import seen
 from . import wording
 
@@ -20,8 +21,7 @@ def text(breaches: Sequence[Breach], file: str) -> str:
     above: tuple[str, ...] = ()
     for breach in breaches:
         if breach.modules != above:
-            more = len(breach.modules) - _MOST_NAMED
-            lines += [", ".join(breach.modules[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")]
+            lines.append(some(breach.modules, _MOST_NAMED))
         above = breach.modules
         lines += [f"  - {breach.key}: {breach.wanted}"] if breach.wanted else []
         lines += [f"  + {breach.key}: {breach.found}"] if breach.found else []

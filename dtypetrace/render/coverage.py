@@ -42,8 +42,9 @@ def work_line(recording: Recording) -> str:
 
 def work_parts(recording: Recording) -> list[str]:
     """What is known of the matmuls, then of the weights."""
-    parts = [f"{what}: {_shares(amounts)}" for what, amounts in work(recording).items() if amounts]
-    return [f"{part}, no master copy" if part.startswith("weights") and _alone(recording) else part for part in parts]
+    alone = {"weights": ", no master copy" if _alone(recording) else ""}
+    known = ((what, amounts) for what, amounts in work(recording).items() if amounts)
+    return [f"{what}: {_shares(amounts)}{alone.get(what, '')}" for what, amounts in known]
 
 
 def _alone(recording: Recording) -> bool:

@@ -9,6 +9,7 @@ from .. import graph
 from ..compare.differences import Apart, Comparison, Compiled, DtypeDifference, Replaced, Side, UnmatchedOp
 from ..records import Finding, Place
 from ..tables.dtypes import DTYPES
+from ..tables.english import some
 from ..terminal import seen
 from . import wording
 
@@ -111,9 +112,7 @@ def _replaced(number: int, replaced: Replaced) -> list[str]:
             lines.append(f"   {label}: nothing")
             continue
         names = [name for name, _ in groupby(map(_call, calls))]
-        more = len(names) - _MOST_OPS
-        ops = ", ".join(names[:_MOST_OPS]) + (f" and {more} more" if more > 0 else "")
-        lines.append(f"   {label}: {ops}  {wording.at(calls[0].place)}")
+        lines.append(f"   {label}: {some(names, _MOST_OPS)}  {wording.at(calls[0].place)}")
     return lines
 
 
@@ -129,9 +128,7 @@ def _short(dtype: str) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    shown = [name or "the model" for name in names[:_MOST_NAMED]]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return some([name or "the model" for name in names], _MOST_NAMED)
 
 
 def _finding(label: str, f: Finding) -> str:
@@ -141,8 +138,7 @@ def _finding(label: str, f: Finding) -> str:
 def _apart(label: str, apart: Sequence[Apart]) -> str:
     count = sum(a.ops for a in apart)
     places = list(dict.fromkeys(at for a in apart if (at := wording.at(a.place))))
-    more = len(places) - _MOST_NAMED
-    where = f" at {', '.join(places[:_MOST_NAMED])}" + (f" and {more} more" if more > 0 else "") if places else ""
+    where = f" at {some(places, _MOST_NAMED)}" if places else ""
     return f"only in {label}: {count} op{'s' if count > 1 else ''}{where}; nothing else of the run reads what they make"
 
 

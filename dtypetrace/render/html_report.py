@@ -39,7 +39,6 @@ class Page:
     receipt: list[receipts.Line] = field(default_factory=list)
     receipt_titles: tuple[str, ...] = receipts.TITLES
     modules: list[module_tree.Module] = field(default_factory=list)
-    module_lines: int = 0
     module_most: dict[str, int] = field(default_factory=dict)
     """The largest amounts of the tree's bars."""
     errors: bool = False
@@ -83,7 +82,6 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool) ->
         ],
         receipt=attempt("the receipt", lambda: list(receipts.lines(receipt.rows(recording))), []),
         modules=modules,
-        module_lines=sum(1 + module_tree.size(m) for m in modules),
         module_most=module_tree.most(modules),
         errors=any(m.error is not None for m in modules),
         timeline=attempt(

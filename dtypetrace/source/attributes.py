@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..records.text import ParsedFile
-from .expressions import Function, dotted, function_around, last_part
+from .expressions import Function, dotted, function_around, last_part, passed
 
 Files = Mapping[str, ParsedFile]
 
@@ -35,7 +35,7 @@ def setting(files: Files, path: str, node: ast.Attribute) -> Setting | None:
         return None
     at = next(name for name, file in files.items() if made in file.parents)
     given = [(name, value) for name, value in _assigned(files, made, node.attr)]
-    default = next((v for v in _field_values(made, node.attr)), None)
+    default = next((v for v in field_values(made, node.attr)), None)
     omitted = False
     for name, call in _constructors(files, made):
         known, value = _passed(made, call, node.attr)
@@ -95,7 +95,8 @@ def _targets(statement: ast.stmt) -> list[str]:
     return [dotted(t) or "" for t in statement.targets] if isinstance(statement, ast.Assign) else []
 
 
-def _field_values(made: ast.ClassDef, name: str) -> Iterator[ast.expr]:
+def field_values(made: ast.ClassDef, name: str) -> Iterator[ast.expr]:
+    """What the body of a class itself gives a field."""
     for s in made.body:
         if isinstance(s, (ast.AnnAssign, ast.Assign)) and s.value is not None and name in _targets(s):
             yield s.value
@@ -134,9 +135,4 @@ def _passed(made: ast.ClassDef, call: ast.Call, name: str) -> tuple[bool, ast.ex
     """
     if any(isinstance(s, ast.FunctionDef) and s.name == "__init__" for s in made.body):
         return True, None
-    if any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
-        return False, None
-    named = next((k.value for k in call.keywords if k.arg == name), None)
-    fields = [t for s in made.body if isinstance(s, ast.AnnAssign) for t in _targets(s)]
-    number = fields.index(name) if name in fields else len(call.args)
-    return True, named if named is not None else next(iter(call.args[number : number + 1]), None)
+    return passed(call, [t for s in made.body if isinstance(s, ast.AnnAssign) for t in _targets(s)], name)

@@ -16,7 +16,7 @@ from ..records import Place
 from ..records.text import ParsedFile, ProgramText
 from ..tables.dtypes import ALIASES, DTYPES
 from . import attributes
-from .expressions import Function, assignments_in, call_at, dotted, function_around, last_part
+from .expressions import Function, assignments_in, call_at, dotted, function_around, last_part, passed
 
 _DEEPEST = 12
 """How many names are followed; a longer chain is more likely a loop."""
@@ -125,15 +125,18 @@ class _Finder:
         """What the caller passed for an argument, else its default."""
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return
+        a = function.args
+        names = [p.arg for p in (*a.posonlyargs, *a.args)]
+        names = names[names[:1] in (["self"], ["cls"]) :]
         calls = [c for c in self._callers(at, function) if c is not None]
-        passed = [(c, _passed(function, c.node, name)) for c in calls if isinstance(c.node, ast.Call)]
-        if any(kind == "unclear" for _, (kind, _) in passed):
+        given = [(c, passed(c.node, names, name)) for c in calls if isinstance(c.node, ast.Call)]
+        if not all(clear for _, (clear, _) in given):
             return
-        for call, (kind, value) in passed:
-            if kind == "given" and value is not None:
+        for call, (_, value) in given:
+            if value is not None:
                 yield from self.follow(_At(call.file, value, call.level), depth + 1)
         default = _default(function, name)
-        if default is not None and (not passed or any(kind == "absent" for _, (kind, _) in passed)):
+        if default is not None and (not given or any(value is None for _, (_, value) in given)):
             yield from self.follow(_At(at.file, default, -1), depth + 1)
 
     def _callers(self, at: _At, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[_At | None]:
@@ -180,7 +183,7 @@ class _Finder:
             file = self.text.parsed(path)
             for node in ast.walk(file.tree) if file is not None else ():
                 if isinstance(node, ast.ClassDef):
-                    fields += [_At(path, v, -1) for v in _fields(node, name)]
+                    fields += [_At(path, v, -1) for v in attributes.field_values(node, name)]
                 elif isinstance(node, (ast.Assign, ast.AnnAssign)):
                     given += [_At(path, v, -1) for v in _set(node, name)]
                 elif isinstance(node, ast.Call):
@@ -260,30 +263,7 @@ def _default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast
     return next((d for p, d in zip(a.kwonlyargs, a.kw_defaults) if p.arg == name), None)
 
 
-def _passed(function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.expr, name: str) -> tuple[str, ast.expr | None]:
-    """What a call passes for an argument: ``given`` with its expression, ``absent``, or ``unclear``."""
-    if not isinstance(call, ast.Call):
-        return "unclear", None
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            return "given", keyword.value
-    if any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
-        return "unclear", None
-    names = [p.arg for p in (*function.args.posonlyargs, *function.args.args)]
-    bound = bool(names) and names[0] in ("self", "cls")
-    number = names.index(name) - bound if name in names else -1
-    return ("given", call.args[number]) if 0 <= number < len(call.args) else ("absent", None)
-
-
 # ---------------------------------------------------------------- what gives an attribute its value
-
-
-def _fields(node: ast.ClassDef, name: str) -> Iterator[ast.expr]:
-    for s in node.body:
-        if isinstance(s, (ast.AnnAssign, ast.Assign)) and s.value is not None:
-            targets = s.targets if isinstance(s, ast.Assign) else [s.target]
-            if any(dotted(t) == name for t in targets):
-                yield s.value
 
 
 def _set(node: ast.Assign | ast.AnnAssign, name: str) -> Iterator[ast.expr]:

@@ -6,6 +6,7 @@ Pure functions over a :class:`~dtypetrace.records.text.ProgramText`; without the
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from ..records import Frame, Place
 from ..records.text import ParsedFile, ProgramText
@@ -58,6 +59,18 @@ def own_call(text: ProgramText, place: Place) -> tuple[ParsedFile, ast.Call] | N
     frame = place.user_frame
     file, call = (text.parsed(frame.file), call_at(text, frame)) if frame is not None else (None, None)
     return (file, call) if file is not None and call is not None else None
+
+
+def passed(call: ast.Call, names: Sequence[str], name: str) -> tuple[bool, ast.expr | None]:
+    """What a call passes for an argument, where those that may be given by position have these names: whether that is
+    clear, and the expression (None where it is left out)."""
+    by_name = next((k.value for k in call.keywords if k.arg == name), None)
+    if by_name is not None:
+        return True, by_name
+    if any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
+        return False, None
+    number = names.index(name) if name in names else len(call.args)
+    return True, next(iter(call.args[number : number + 1]), None)
 
 
 def arguments(call: ast.Call) -> tuple[ast.expr, ...]:

@@ -18,6 +18,16 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
+def some(names: Sequence[str], most: int) -> str:
+    """The first of several names, and how many more there are.
+
+    >>> some(["a", "b", "c", "d"], 2), some(["a", "b"], 2)
+    ('a, b and 2 more', 'a, b')
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def capitalised(text: str) -> str:
     """A sentence of its own. Names of the program's and of dtypes, with which it may begin, stay as they are: only what
     consists of letters is a word.

@@ -136,11 +136,13 @@ _Table = Mapping[str, _Seen]
 
 
 def _disagreements(parts: Sequence[Part]) -> Iterator[Finding]:
-    """A finding for each set of parameters, gradients or collectives that have other dtypes on other ranks."""
+    """A finding for each set of parameters, gradients, collectives or entries of an optimizer's state that have other
+    dtypes on other ranks."""
     reads: tuple[tuple[str, Callable[[Recording], _Table]], ...] = (
         ("parameter", _parameters),
         ("gradient", _gradients),
         ("collective", _collectives),
+        *((("state", _state),) if _same_weights(parts) else ()),
     )
     for what, read in reads if _at_the_same_point(parts) else reads[1:]:
         tables = {p.rank: read(p.recording) for p in parts}
@@ -151,6 +153,12 @@ def _disagreements(parts: Sequence[Part]) -> Iterator[Finding]:
                 alike[dtypes].append(name)
         for names in alike.values():
             yield _disagreement(what, names, {p.rank: p for p in parts}, tables)
+
+
+def _same_weights(parts: Sequence[Part]) -> bool:
+    """Whether all ranks made steps with the same weights; those of a pipeline hold others."""
+    names = {frozenset(u.name for u in p.recording.updates) for p in parts}
+    return len(names) == 1 and frozenset() not in names
 
 
 def _at_the_same_point(parts: Sequence[Part]) -> bool:
@@ -167,6 +175,18 @@ def _parameters(recording: Recording) -> _Table:
 
 def _gradients(recording: Recording) -> _Table:
     return {u.name: _Seen(u.gradient_dtype, u.gradient_event, u.place) for u in recording.updates if u.gradient_dtype}
+
+
+def _state(recording: Recording) -> _Table:
+    """Whether there is a loss scaler, and the optimizers' state."""
+    check = graph.scaler_check(recording)
+    active = "active" if graph.has_scaler(recording) else "off"
+    found = {"the loss scaler": _Seen(active, -1, check.place if check is not None else -1)}
+    for s in recording.state:
+        key = f"{s.optimizer}'s {s.name}"
+        before = f"{found[key].dtype}, " if key in found else ""
+        found[key] = _Seen(before + s.dtype, s.event, s.place)
+    return found
 
 
 def _collectives(recording: Recording) -> _Table:
@@ -214,7 +234,8 @@ def _disagreement(what: str, names: Sequence[str], parts: Mapping[int, Part], ta
     subject = f"the gradient of {shown[0]}" if what == "gradient" else shown[0]
     title = f"{subject} is {sides}"
     notes = [f"the same {what}s: {', '.join(shown[1:_MOST_NAMED])}{more}"] if len(shown) > 1 else []
-    notes.append("ranks that exchange tensors of different dtypes hang, fail or read wrong numbers")
+    harm = "exchange tensors of different dtypes hang, fail or read wrong numbers"
+    notes.append(f"ranks that {'step otherwise drift apart' if what == 'state' else harm}")
     clear = len(ordered[0][1]) < len(ordered[-1][1])
     return Finding(
         code="DT117",

@@ -7,12 +7,16 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .. import report
+from ..commands import rank_parts
 from ..commands.arguments import codes, reaches
 from ..commands.preflight import preflight
+from ..commands.rank_parts import Job
+from ..compare.ranks import merge
 from ..errors import FoundError
 from ..records import SEVERITIES, Finding, Place
 from ..tracing import FIRST_STEPS, NEW, Trace, check_watch_every
@@ -61,6 +65,7 @@ class FirstSteps:
         self._reported: list[tuple[str, Place]] | None = None
         """What the report of the first steps found."""
         self._has_receipt = False
+        self._job: Job | None = None
         self._rank = 0
         self._folder: Path | None = None
         self._log: Log | None = None
@@ -110,6 +115,11 @@ class FirstSteps:
             compile=self._compile,
         )
         self.trace.start()
+        job = rank_parts.job()
+        if job is not None:
+            # a folder of its own: the whole script may be watched, too
+            self._job = replace(job, folder=job.folder.with_name(f"{job.folder.name}-trainer"))
+            self._job.begin()
 
     def step_done(self) -> None:
         """An optimizer step is over. The trace counts steps itself; after the first ones, they are reported."""
@@ -142,6 +152,8 @@ class FirstSteps:
         found = [(f.code, f.site) for f in findings]
         whole, self._reported = found != self._reported, found
         self._ours(lambda: self._report(trace, whole))
+        if not trace.is_open:
+            self._ours(lambda: self._compare(trace))
         if error is None:
             self._judge(findings)
 
@@ -160,6 +172,18 @@ class FirstSteps:
             if self._rank == 0:
                 trace.report(self._folder / "dtypetrace.html")
                 self._say(f"dtypetrace: {self._folder / 'dtypetrace.html'}")
+
+    def _compare(self, trace: Trace) -> None:
+        """The last rank of this machine says what its ranks disagree about. No rank waits for another one."""
+        job, self._job = self._job, None
+        if job is None:
+            return
+        job.add(trace.results, stopped=False)
+        parts = job.take()
+        if parts:
+            apart = [f for f in merge(parts, job.world).findings if f.kind == "rank-disagreement"]
+            if apart:
+                print(report.text(trace.recording, apart), file=sys.stderr)
 
     def _judge(self, findings: Sequence[Finding]) -> None:
         if reaches(findings, self._fail_on):

@@ -429,6 +429,28 @@ def test_only_rank_zero_prints_and_each_rank_writes_its_trace(tmp_path, capfd):
     assert json.loads((tmp_path / "dtypetrace.rank3.trace").read_text())["dtypetrace"] == "trace"
 
 
+def test_the_last_rank_says_what_the_ranks_disagree_about(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    jobs = []
+    for rank in (1, 0):  # both have begun before the first one ends
+        monkeypatch.setenv("RANK", str(rank))
+        jobs.append(FirstSteps())
+        model = nn.Linear(2, 2).to(torch.bfloat16 if rank else torch.float32)
+        optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+        jobs[-1].begin(model, rank=rank)
+        other = jobs[0]._job if rank else None
+        if other is not None:
+            (other.folder / "rank0.pid").write_text(str(os.getppid()))  # a process that runs
+        model(torch.ones(1, 2, dtype=model.weight.dtype)).sum().backward()
+        optimizer.step()
+        jobs[-1].end()
+    shown = capfd.readouterr().err
+    assert "is float32 on rank 0 and bfloat16 on rank 1" in shown and "SGD's momentum_buffer" in shown
+    assert shown.count("optimizer state") == 1  # rank 0 prints its receipt
+    assert not list(tmp_path.glob("dtypetrace-*"))
+
+
 def test_the_plan_knows_the_autocast_that_there_is():
     """On a CPU, accelerate takes ``fp16`` and sets neither autocast nor a scaler."""
     accelerate = pytest.importorskip("accelerate")

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -30,6 +31,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import dtypetrace
+from dtypetrace.capture import declared
 
 KILOBYTE = 1024
 
@@ -266,6 +268,33 @@ def race(
     return times
 
 
+def receipt_share(work: Work, clock: Callable[[], float]) -> float:
+    """What the receipt takes of a watched run of as many steps as a round has: it reads each model when that first runs
+    and when an optimizer first steps, and what trainers and optimizers were told; nothing of it runs with an op."""
+    spent = 0.0
+
+    def timed(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            nonlocal spent
+            start = clock()
+            found = original(*args)
+            found = tuple(found) if found is not None else None
+            spent += clock() - start
+            return found
+
+        return call
+
+    with ExitStack() as stack:
+        for name in ("take", "of_step"):
+            stack.enter_context(mock.patch.object(declared, name, timed(getattr(declared, name))))
+        with dtypetrace.trace(work.model, every=1):
+            start = clock()
+            for _ in range(STEPS):
+                work.step()
+            whole = clock() - start
+    return spent / whole
+
+
 # ---------------------------------------------------------------- memory
 
 
@@ -374,6 +403,10 @@ def times_over(value: float) -> str:
 
 def fraction(value: float) -> str:
     return f"1/{1 / value:.1f}"
+
+
+def percent(value: float) -> str:
+    return f"{value:.2%}"
 
 
 def microseconds(value: float) -> str:
@@ -537,7 +570,10 @@ def main(argv: list[str] | None = None) -> int:
     times = race(work, rounds, slow_rounds, time.process_time, NUMERICS_STEPS)
     show(
         f"{work.name}: {work.ops} ops",
-        cost_rows(work, times, bars=False) + short_rows(times, numerics=True) + growth_rows(memory_growth(cpu_work)),
+        cost_rows(work, times, bars=False)
+        + short_rows(times, numerics=True)
+        + [Row("the receipt, share of the watched steps", receipt_share(work, time.process_time), percent, 0.01, 0.005)]
+        + growth_rows(memory_growth(cpu_work)),
     )
     if torch.cuda.is_available():
         work = gpu_work()

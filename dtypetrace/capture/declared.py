@@ -44,6 +44,7 @@ def take(recorder: Session, root: Root) -> None:
     # tracing writes down every read of a parameter
     if module is None or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return
+    first = root.read is not root.ref
     root.read = root.ref
     with private.DisableTorchFunction(), private.DisableTorchDispatch():
         root.held = tuple(
@@ -51,7 +52,8 @@ def take(recorder: Session, root: Root) -> None:
             for one in recorder.modules.tensors(module)
             if one.tensor.dtype.is_floating_point and not isinstance(one.tensor, _UNINITIALISED)
         )
-        root.declared = tuple(_declared(module))
+        if first:
+            root.declared = tuple(_declared(module))
 
 
 def _declared(root: nn.Module) -> Iterator[Declared]:

@@ -53,6 +53,12 @@ parallelize_module(model, init_device_mesh("cpu", (world,)), {"0": ColwiseParall
 }
 
 
+REDUCED = {
+    "ddp": {("gradients", "bfloat16", "")},
+    "fsdp": {("gradients", "float32", "float32"), ("weights gathered", "bfloat16", "bfloat16")},
+}
+
+
 def torchrun(folder: Path, kind: str, what: str, ranks: int) -> tuple[int, str]:
     """The status of the job, and all that its processes printed."""
     (folder / "train.py").write_text(HEAD + MODELS[kind] + TAIL)
@@ -84,6 +90,8 @@ def test_a_healthy_job(tmp_path, kind):
     assert trace.recording.meta["ranks"] == "0, 1"
     names = {p.name.partition(".")[2] for p in trace.recording.parameters}
     assert names == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    reduced = {(r.what, r.dtype, r.asked) for r in trace.receipt().rows if r.part == "reduction"}
+    assert reduced == REDUCED[kind]
     assert len(list(tmp_path.glob("run.rank*.trace"))) == 2 and (tmp_path / "run.json").exists()
 
 

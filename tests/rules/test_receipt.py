@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+import types
 
 import programs
 import pytest
@@ -228,3 +229,99 @@ dist.destroy_process_group()
         (f"AdamW {n}", "float32") for n in ("step", "exp_avg", "exp_avg_sq")
     ]
     assert rows(trace, "compute")[0] == ("matmuls", "bfloat16", "bfloat16")
+
+
+def test_what_deepspeeds_json_says_stands_beside_what_ran(tmp_path, monkeypatch):
+    """The engine is a stand-in with the names of DeepSpeed's: its step calls the optimizer's."""
+    engine = types.ModuleType("deepspeed.engine")
+    exec(
+        "class Engine:\n"
+        "    communication_data_type = dtype\n"
+        "    bfloat16_enabled = lambda self: True\n"
+        "    fp16_enabled = lambda self: False\n"
+        "    def step(self, optimizer):\n"
+        "        optimizer.step()\n",
+        {"dtype": torch.float32, "__name__": "deepspeed.engine"},
+        vars(engine),
+    )
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with dtypetrace.trace(model) as t:
+        model(torch.randn(4, 8)).sum().backward()
+        engine.Engine().step(optimizer)
+    assert rows(t, "compute")[0] == ("matmuls", "float32", "bfloat16")
+    assert [d.dtype for d in t.recording.declared if d.part == "reduction"] == ["float32"]
+    assert [f.code for f in t.findings if f.severity != "note"] == ["DT410"]
+
+
+def test_an_optimizers_own_arguments_are_what_its_state_was_asked_in(tmp_path):
+    text = """
+class AnyPrecision(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {"momentum_dtype": torch.float32, "variance_dtype": torch.bfloat16})
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["exp_avg"] = p.grad.bfloat16()
+            self.state[p]["exp_avg_sq"] = p.grad.square().bfloat16()
+            p.sub_(p.grad, alpha=0.1)
+model = nn.Linear(4, 4)
+optimizer = AnyPrecision(model.parameters())
+for _ in range(2):
+    optimizer.zero_grad()
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+"""
+    state = rows(programs.run(tmp_path, text).trace, "optimizer state")
+    assert state == [
+        ("AnyPrecision exp_avg", "bfloat16", "float32"),
+        ("AnyPrecision exp_avg_sq", "bfloat16", "bfloat16"),
+    ]
+
+
+def test_quantised_weights_have_a_row(tmp_path):
+    pytest.importorskip("bitsandbytes")
+    text = """
+import bitsandbytes
+model = nn.Sequential(bitsandbytes.nn.Linear4bit(64, 64, compute_dtype=torch.float32), nn.Linear(64, 2)).to("cpu")
+with torch.no_grad():
+    model(torch.randn(2, 64))
+"""
+    program = programs.run(tmp_path, text)
+    assert program.error is None
+    assert [r[:2] for r in rows(program.trace, "quantised weights")] == [("0", "uint8")]
+
+
+def test_a_read_of_safetensors_is_seen_and_nothing_is_left_behind(tmp_path):
+    from safetensors import safe_open
+    from safetensors.torch import load, load_file, save_file
+
+    file, model = tmp_path / "weights.safetensors", net()
+    save_file({name: p.half() for name, p in model.state_dict().items()}, file)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with dtypetrace.trace(model) as t:
+        step(model, optimizer)
+        load_file(file)
+        with safe_open(file, framework="pt") as opened:
+            opened.get_tensor("0.weight")
+        load(file.read_bytes())
+    found = rows(t, "checkpoint read")
+    assert found.count(("weights.safetensors", "float16", "float32")) == 2
+    assert [r for r in found if r[0] != "weights.safetensors"]
+    assert "from_file" not in vars(torch.UntypedStorage)
+
+
+def test_averages_of_weights_have_a_row(tmp_path):
+    text = """
+model = nn.Linear(4, 4)
+average = [p.detach().clone().half() for p in model.parameters()]
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    with torch.no_grad():
+        for a, p in zip(average, model.parameters()):
+            a.lerp_(p.half(), 0.1)
+"""
+    assert rows(programs.run(tmp_path, text).trace, "copies of weights") == [("averages", "float16", "float32")]

@@ -2,8 +2,10 @@
 
     python benchmarks/compiled.py
 
-Exits with 1 if a bar is missed. The step is one compiled region, forward and backward, in one thread; watched and unwatched steps are
-timed beside each other, by the time of the processor, and the least of each counts. Compilations begin with empty caches, in turn.
+Exits with 1 if a bar is missed. The step is one compiled region, forward and backward, in one thread. Groups of watched and unwatched
+steps take turns, and each step is timed by itself, by the time of the processor; the first of a group is left out. A figure is the
+ratio of the medians; the same of every other unwatched group over the rest shows what the machine adds. Compilations begin with empty
+caches, in turn, and the least of each counts.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch import nn
@@ -23,7 +26,8 @@ from overhead import Row, table
 
 import dtypetrace
 
-ROUNDS, STEPS = 6, 3
+GROUPS, STEPS = 24, 4
+"""Groups of watched steps, and as many of unwatched ones; steps of a group that are timed."""
 COMPILATIONS = 2
 
 
@@ -54,24 +58,27 @@ def step() -> Callable[[], None]:
     return run
 
 
-def seconds(work: Callable[[], None], times: int = 1) -> float:
-    begin = time.thread_time()
-    for _ in range(times):
+def group(work: Callable[[], None]) -> list[float]:
+    """Seconds of the processor for each of some steps, after one that is not counted: it makes the records."""
+    found = []
+    for _ in range(1 + STEPS):
+        begin = time.thread_time()
         work()
-    return (time.thread_time() - begin) / times
+        found.append(time.thread_time() - begin)
+    return found[1:]
 
 
-def steps(numerics: bool) -> float:
-    """A watched step over an unwatched one."""
+def steps(numerics: bool) -> tuple[float, float]:
+    """A watched step over an unwatched one, and an unwatched one over itself."""
     work = step()
     work(), work()
-    plain, watched = [], []
-    for _ in range(ROUNDS):
-        plain.append(seconds(work, STEPS))
+    plain: tuple[list[float], list[float]] = [], []
+    watched: list[float] = []
+    for number in range(GROUPS):
+        plain[number % 2].extend(group(work))
         with dtypetrace.trace(precision="values" if numerics else "off", every=1):
-            work()  # the first one makes the records
-            watched.append(seconds(work, STEPS))
-    return min(watched) / min(plain)
+            watched += group(work)
+    return median(watched) / median(plain[0] + plain[1]), median(plain[0]) / median(plain[1])
 
 
 def compilation() -> float:
@@ -91,9 +98,11 @@ def main() -> int:
     torch.set_num_threads(1)
     torch._inductor.config.compile_threads = 1
     show = "{:.3f}x".format
+    (alone, noise), (numerics, more_noise) = steps(False), steps(True)
     rows = [
-        Row("a watched step of compiled code, over an unwatched one", steps(False), show, 1.02, 1.0),
-        Row("the same with numerics, as dtypetrace run has it", steps(True), show, 1.02, 1.0),
+        Row("a watched step of compiled code, over an unwatched one", alone, show, 1.02, 1.01),
+        Row("the same with numerics, as dtypetrace run has it", numerics, show, 1.02, 1.01),
+        Row("unwatched steps over unwatched ones, in both", max(noise, more_noise), show),
         Row("compiling forward and backward, over without a trace", compilation(), show, 1.15, 1.05),
     ]
     print(table("two residual blocks of width 512 with inductor, on the CPU", rows), flush=True)

@@ -160,14 +160,10 @@ class Recorder(Session):
         for o in made:
             if o is not None and o.dtype is not dtype:
                 return None
-        accumulates = forward_op == ACCUMULATES
-        owner: Any = _current_node().variable if accumulates else args[op.owner]
-        other = accumulates and owner.dtype is not dtype
+        owner = args[op.owner] if forward_op != ACCUMULATES else self._owner_of_gradient(args[op.owner])
         marks = self.origins.marks
         mark = marks.get(id(owner))
-        if mark is None or other or mark() is not owner:
-            if accumulates:
-                return None
+        if mark is None or mark() is not owner:
             mark = self._as_in_watched_steps(op, form, owner) or self.origins.adopt(owner, op.place, forward_op)
         op.count += 1
         number = op.number
@@ -348,6 +344,13 @@ class Recorder(Session):
         variable = _current_node().variable
         owner = self.origins.of(variable)
         return owner.event if owner is not None and variable.dtype is made else -1
+
+    def _owner_of_gradient(self, gradient: Tensor) -> Tensor:
+        """What decides a gradient's dtype where the engine passes it to a parameter: the parameter, or the gradient
+        itself if the parameter is not known, as those of compiled code, or has another dtype."""
+        variable: Tensor = _current_node().variable
+        known = variable.dtype is gradient.dtype and self.origins.of(variable) is not None
+        return variable if known else gradient
 
     def _settle(self, outcome: Made, thread: Thread, owner: Tensor | None) -> int:
         """The event of an output's dtype, where all operands have it and the one that decides has no mark."""

@@ -101,7 +101,8 @@ class Follower:
 
     def unseen(self, tensors: Iterable[Tensor]) -> Callable[[], None]:
         """Something is about to run that may write to tensors and is not seen. Returns what to call after it."""
-        known = (t for t in tensors if readable(t) and self._shadows.of_memory(t) is not None) if self.on else ()
+        looked_at = tensors if self.on and len(self._shadows) else ()
+        known = (t for t in looked_at if readable(t) and self._shadows.of_memory(t) is not None)
         held = [(t, None if t.is_inference() else t._version) for t in known]
 
         def after() -> None:

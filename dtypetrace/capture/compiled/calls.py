@@ -87,10 +87,10 @@ def returned(recorder: Session, frame: FrameType, nodes: Sequence[tuple[int, int
     thread.sequence = private.next_sequence_number()
 
 
-def reached(frame: FrameType) -> list[Tensor]:
+def reached(frame: FrameType) -> Iterable[Tensor]:
     """The tensors that a region may write to, as far as its call shows. ``frame``: torch's, in which it runs."""
     call = torch_private.call_in(frame)
-    return [*tensors_returned((call.args, call.kwargs), _DEPTH), *_held(_owner(call.function))]
+    return chain(tensors_returned((call.args, call.kwargs), _DEPTH), _held(_owner(call.function)))
 
 
 def gradients(recorder: Session, grads: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -198,13 +198,17 @@ def _operand(recorder: Session, tensor: Tensor, place: int) -> tuple[Any, ...]:
 
 def _mark(recorder: Session, op: GrowingOp, events: list[tuple[torch.dtype, int]], outputs: list[Tensor]) -> None:
     """Marks the results with the events that decided their dtypes. ``events``: the dtype and event of each operand."""
+    known: dict[tuple[torch.dtype, int], int] = {}
     for out in outputs:
         mark = recorder.origins.of(out)
         if mark is not None:  # an operand that it returned
             mark.op = op.number
-        else:
+            continue
+        kind = out.dtype, out.dim()
+        if kind not in known:
             event = _left(recorder, op, out)
-            recorder.origins.mark(out, _decided(recorder, op, out.dtype, events) if event < 0 else event, op.number)
+            known[kind] = _decided(recorder, op, out.dtype, events) if event < 0 else event
+        recorder.origins.mark(out, known[kind], op.number)
 
 
 def _left(recorder: Session, op: GrowingOp, out: Tensor) -> int:

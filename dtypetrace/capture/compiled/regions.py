@@ -103,7 +103,8 @@ def _give_back(taken: tuple[list[Any], list[Any]] | None, now: list[Any], put: C
     put(now)
 
 
-def _begins(frame: FrameType, region: bool) -> None:
+def _begins(frame: FrameType, region: bool) -> bool:
+    """Returns whether everything stays away until the end."""
     state = _here.state
     after: Callable[[], None] = _nothing
     if region and state == ON:
@@ -122,6 +123,7 @@ def _begins(frame: FrameType, region: bool) -> None:
         _go(AWAY)
     elif state == BETWEEN and _is_programs(frame):
         _go(ON)
+    return _here.state == AWAY
 
 
 def _ends(frame: FrameType, region: bool) -> None:

@@ -61,25 +61,27 @@ def _calling(outer: Any) -> CodeType | None:
 class Entry:
     """A call of a compiled function, or inside one of a function that Dynamo leaves alone, that is running."""
 
-    __slots__ = ("frame", "code", "prior", "activating")
+    __slots__ = ("frame", "code", "prior", "activating", "closed")
 
     def __init__(self, frame: FrameType, prior: Any) -> None:
         self.frame = id(frame)
         self.code = frame.f_code
         self.prior = prior  # what evaluated Python's frames around it
         self.activating = False
+        self.closed = False
 
 
 class Door:
     """Says in every thread where compiled code is entered and left.
 
     begins: called before anything of a region runs; the flag says whether it is a region, or a function inside a region
-    that Dynamo leaves alone. ends: called after the last of it. Both with the frame of torch's that they are called in.
+    that Dynamo leaves alone; where it returns True, nothing is said of what that calls. ends: called after the last of
+    it. Both with the frame of torch's that they are called in.
     While they run no frame is compiled. It acts from :meth:`install` to :meth:`remove`; a region that is running then
     still gets its end.
     """
 
-    def __init__(self, begins: Callable[[FrameType, bool], None], ends: Callable[[FrameType, bool], None]) -> None:
+    def __init__(self, begins: Callable[[FrameType, bool], bool], ends: Callable[[FrameType, bool], None]) -> None:
         self.begins = begins
         self.ends = ends
         self._home: Any = None
@@ -151,13 +153,15 @@ class Door:
 
     def _begin(self, frame: FrameType, prior: Any) -> None:
         known = self._entries.setdefault(get_ident(), [])
-        if known:  # an interrupt may have left some before torch came to their ends
-            running = {id(f) for f in _frames(frame)}
-            while known and known[-1].frame not in running:
-                known.pop()
-                self.ends(frame, False)
-        known.append(Entry(frame, prior))
-        self.begins(frame, frame.f_code is self._region)
+        # an interrupt may have left some before torch came to their ends
+        while known and all(id(f) != known[-1].frame for f in _frames(frame)):
+            known.pop()
+            self.ends(frame, False)
+        if known and known[-1].closed:
+            return
+        entry = Entry(frame, prior)
+        known.append(entry)
+        entry.closed = self.begins(frame, frame.f_code is self._region)
 
     def _end(self, frame: FrameType, known: list[Entry]) -> None:
         top = known.pop()

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 ROOT = Path(__file__).parents[1]
 
 
 def compared(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tools.torch_tests", str(folder), *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-        timeout=280,
-        check=False,
-    )
+    return warm.run(["-m", "tools.torch_tests", str(folder), *arguments], ROOT)
 
 
 VERDICTS = """

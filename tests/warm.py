@@ -14,14 +14,14 @@ import gc
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,7 +53,9 @@ def run(
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, open(os.devnull) as nothing:
         environment = dict(os.environ, **ENVIRONMENT, PYTHONPATH=str(ROOT)) | environment
         streams = {0: nothing.fileno(), 1: out.fileno(), 2: err.fileno()}
-        status = _answered(_asked(server(models), arguments, str(folder), environment, streams, timeout))
+        with _asked(server(models), arguments, str(folder), environment, streams, timeout) as line:
+            _number(line)
+            status = _number(line)
         out.seek(0), err.seek(0)
         return subprocess.CompletedProcess([sys.executable, *arguments], status, out.read(), err.read())
 
@@ -70,29 +72,45 @@ def server(models: bool) -> str:
 
 @functools.cache
 def _server(libraries: tuple[str, ...]) -> str:
-    """Starts a server, which ends with this process; returns the path of its socket."""
-    folder = tempfile.mkdtemp(prefix="warm-")
-    address = f"{folder}/socket"
-    environment = dict(os.environ, **ENVIRONMENT, PYTHONPATH=str(ROOT))
+    """The path of the socket of a server that all processes of a test session share.
+
+    The first that asks starts it. It ends when the last of them has ended, which closes the connection kept here.
+    """
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID") or os.getpid()
+    address = f"{tempfile.gettempdir()}/warm-{session}-{len(libraries)}"
+    user = socket.socket(socket.AF_UNIX)
+    with _alone():
+        try:
+            user.connect(address)
+        except OSError:
+            _start(address, libraries)
+            user.connect(address)
+        user.sendall(b"u")
+    atexit.register(user.close)
+    return address
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Holds a lock that all who would start or end a server need."""
+    with open(f"{tempfile.gettempdir()}/warm-{os.getuid()}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _start(address: str, libraries: tuple[str, ...]) -> None:
+    """Starts a server and waits until it is ready."""
     process = subprocess.Popen(
         [sys.executable, __file__, address, *libraries],
-        env=environment,
-        stdin=subprocess.PIPE,
+        env=dict(os.environ, **ENVIRONMENT, PYTHONPATH=str(ROOT)),
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        text=True,
+        start_new_session=True,
     )
-    pipes = process.stdin, process.stdout
-    assert pipes[0] and pipes[1]
-
-    def end(owner: int = os.getpid()) -> None:
-        if os.getpid() == owner:
-            pipes[0].close()
-            process.wait()
-            shutil.rmtree(folder)
-
-    atexit.register(end)
-    pipes[1].readline()  # it is ready
-    return address
+    assert process.stdout is not None
+    with process.stdout as said:
+        assert said.readline(), "the server ended"
+    process.returncode = 0  # nobody here waits for it: others may use it longer than this process
 
 
 def _asked(
@@ -108,17 +126,25 @@ def _asked(
     return line
 
 
-def _answered(line: socket.socket) -> int:
-    """Waits for the end of a run; its exit status, negative for a signal."""
-    with line:
-        return int(line.makefile().readline())
+def _number(line: socket.socket) -> int:
+    """Waits for the next number of a server's answer: the run's process, and when it has ended its exit status, negative
+    for a signal."""
+    return int(line.recv(_WIDTH, socket.MSG_WAITALL))
+
+
+_WIDTH = 9
+
+
+def _say(line: socket.socket, number: int) -> None:
+    with suppress(BrokenPipeError):
+        line.sendall(b"%*d\n" % (_WIDTH - 1, number))
 
 
 # ---------------------------------------------------------------- the server, and its forks
 
 
 def serve(address: str, libraries: list[str]) -> None:
-    """Answers requests, each with a fork, until its standard input ends."""
+    """Answers requests, each with a fork, until nobody uses it any more."""
     import importlib
 
     with open(os.devnull, "w") as nothing, socket.socket(socket.AF_UNIX) as door:
@@ -130,21 +156,45 @@ def serve(address: str, libraries: list[str]) -> None:
         os.dup2(kept, 2)
         gc.collect()
         gc.freeze()  # a collection in a fork would touch, and so copy, the memory of all that was imported
+        with suppress(FileNotFoundError):
+            os.unlink(address)  # of one that was killed
         door.bind(address)
         door.listen()
         print("ready", flush=True)
+        users: list[socket.socket] = []
         running: dict[int, tuple[socket.socket, float]] = {}
-        while sys.stdin not in (ready := select.select([sys.stdin, door], [], [], 0.005 if running else None)[0]):
-            if door in ready:
-                line, _ = door.accept()
-                child, timeout = _forked(address, door, line)
-                running[child] = line, time.monotonic() + timeout
+        while users or not _ended(address, door):
+            for line in select.select([door, *users], [], [], 0.005 if running else None)[0]:
+                if line is not door:
+                    line.close()
+                    users.remove(line)
+                elif (asked := _accepted(door, users)) is not None:
+                    child, timeout = _forked(address, door, *asked)
+                    running[child] = asked[0], time.monotonic() + timeout
             _report_ended(running)
 
 
-def _forked(address: str, door: socket.socket, line: socket.socket) -> tuple[int, float]:
+def _ended(address: str, door: socket.socket) -> bool:
+    """Whether the socket is gone now: not where somebody is about to use the server."""
+    with _alone():
+        if select.select([door], [], [], 0)[0]:
+            return False
+        os.unlink(address)
+        return True
+
+
+def _accepted(door: socket.socket, users: list[socket.socket]) -> tuple[socket.socket, list[int]] | None:
+    """The next connection: one for a run, with the streams that it is given, or one more user."""
+    line, _ = door.accept()
+    kind, streams, *_ = socket.recv_fds(line, 1, 16)
+    if kind == b"r":
+        return line, streams
+    users.append(line)
+    return None
+
+
+def _forked(address: str, door: socket.socket, line: socket.socket, streams: list[int]) -> tuple[int, float]:
     """Forks into the run that is asked for; returns its process and the seconds that it has."""
-    _, streams, *_ = socket.recv_fds(line, 1, 16)
     request = json.loads(line.makefile().read())
     child = os.fork()
     if not child:
@@ -152,6 +202,7 @@ def _forked(address: str, door: socket.socket, line: socket.socket) -> tuple[int
         _become(address, request, streams)
     for stream in streams:
         os.close(stream)
+    _say(line, child)
     return child, request["timeout"]
 
 
@@ -164,8 +215,8 @@ def _report_ended(running: dict[int, tuple[socket.socket, float]]) -> None:
             os.waitpid(child, 0)
             status, done = OUT_OF_TIME << 8, child
         if done:
-            with line, suppress(BrokenPipeError):
-                line.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+            with line:
+                _say(line, os.waitstatus_to_exitcode(status))
             del running[child]
 
 
@@ -185,6 +236,7 @@ def _become(address: str, request: dict, streams: list[int]) -> None:
     sys.stdout = sys.__stdout__ = open(1, "w")
     sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace")
     _Started.address, subprocess.Popen = address, _Started
+    tempfile.tempdir = None  # that of the new environment
     status = 0
     try:
         _execute(request["arguments"])
@@ -225,19 +277,19 @@ class _Started(subprocess.Popen):
     address = ""
     _line: socket.socket | None = None
 
-    def __init__(self, command, **options) -> None:
+    def __init__(self, args, **options) -> None:
         streams = [options.get(name) for name in ("stdin", "stdout", "stderr")]
-        known = {"stdin", "stdout", "stderr", "env", "cwd", "pass_fds"}
+        known = {"stdin", "stdout", "stderr", "env", "cwd", "pass_fds", "start_new_session"}
         if (
-            not isinstance(command, list)
-            or command[0] != sys.executable
+            not isinstance(args, (list, tuple))
+            or args[0] != sys.executable
             or set(options) - known
             or subprocess.PIPE in streams
         ):
-            super().__init__(command, **options)
+            super().__init__(args, **options)
             return
-        self.args, self.returncode, arguments = command, None, command[1:]
-        while arguments[0].startswith(("-W", "-B")):  # the server was started with them
+        self.args, self.returncode, arguments = args, None, [*args[1:]]
+        while arguments[0].startswith(("-W", "-B", "-u")):  # of these a fork needs none
             del arguments[0]
         sys.stdout.flush()
         sys.stderr.flush()
@@ -248,19 +300,26 @@ class _Started(subprocess.Popen):
             places = dict(enumerate(given)) | {number: number for number in options.get("pass_fds", ())}
             environment = options.get("env") or dict(os.environ)
             self._line = _asked(self.address, arguments, options.get("cwd") or os.getcwd(), environment, places, 3600)
+            self.pid = _number(self._line)
 
     def wait(self, timeout=None):
         if self._line is None:
             return super().wait(timeout)
         if self.returncode is None:
-            self.returncode = _answered(self._line)
+            if not select.select([self._line], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            self.returncode = _number(self._line)
         return self.returncode
 
     def poll(self):
-        return super().poll() if self._line is None else self.wait()
+        if self._line is None:
+            return super().poll()
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
 
     def communicate(self, input=None, timeout=None):
-        return super().communicate(input, timeout) if self._line is None else (None, None, self.wait())[:2]
+        return super().communicate(input, timeout) if self._line is None else (None, None, self.wait(timeout))[:2]
 
     def __exit__(self, *error) -> None:
         super().__exit__(*error) if self._line is None else self.wait()
@@ -271,7 +330,8 @@ def ask(address: str, arguments: list[str]) -> None:
     if arguments[0].startswith("-") and arguments[0] != "-m":
         os.execv(sys.executable, [sys.executable, *arguments])
     line = _asked(address, arguments, os.getcwd(), dict(os.environ), {0: 0, 1: 1, 2: 2}, 240)
-    sys.exit(_answered(line) & 0xFF)
+    _number(line)
+    sys.exit(_number(line) & 0xFF)
 
 
 if __name__ == "__main__" and sys.argv[1] == "--ask":

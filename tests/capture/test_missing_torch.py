@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, os, sys, traceback
 import torch, rich.console, torch._dynamo.eval_frame, torch.multiprocessing.reductions
@@ -63,7 +60,7 @@ def child(missing):
         return {"error": traceback.format_exc()}
 
 
-for missing in sys.stdin.read().split() or [""]:
+for missing in sys.argv[1:] or [""]:
     read, write = os.pipe()
     if not os.fork():
         with os.fdopen(write, "w") as out:
@@ -76,31 +73,24 @@ for missing in sys.stdin.read().split() or [""]:
 """
 
 
-def without(*parts: str) -> dict[str, dict]:
+def without(folder: Path, *parts: str) -> dict[str, dict]:
     """For each part, how the program ran in a process of its own that did not find it."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM],
-        input="\n".join(parts),
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        timeout=250,
-        check=False,
-    )
+    (folder / "program.py").write_text(PROGRAM)
+    done = warm.run(["program.py", *parts], folder)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.exhaustive)])
-def test_each_part_that_is_missing_switches_off_one_feature(every):
+def test_each_part_that_is_missing_switches_off_one_feature(every, tmp_path):
     """The parts that the program's own run asks for, one after another: one in sixteen, or all."""
-    whole = without()[""]
+    whole = without(tmp_path)[""]
     assert "error" not in whole, whole["error"]
     assert not any(whole["said"])
     parts = sorted(set(whole["asked"]))
     assert len(parts) >= 25
-    for part, ended in without(*parts[::every]).items():
+    for part, ended in without(tmp_path, *parts[::every]).items():
         assert "error" not in ended, f"without {part}:\n{ended['error']}"
         for said in ended["said"]:
             assert len(said) <= 1, (part, said)
@@ -121,12 +111,13 @@ REPLACED = {
 """Parts for which another one does the same."""
 
 
-def test_without_a_part_that_it_needs_it_fails_in_one_line():
+def test_without_a_part_that_it_needs_it_fails_in_one_line(tmp_path):
     program = (
         "import torch, torch.utils._python_dispatch as d\n"
         "del d._push_mode\n"
         "try:\n    import dtypetrace; dtypetrace.trace\n"
         "except ImportError as error:\n    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    (tmp_path / "program.py").write_text(program)
+    done = warm.run(["program.py"], tmp_path)
     assert re.fullmatch(r"dtypetrace does not know torch \S+: cannot import name '_push_mode'.*\n", done.stdout), done

@@ -35,6 +35,10 @@ STUBBORN = """
 """
 
 
+WAYS = {"terminal": (PROGRAM, True), "kill": (PROGRAM, False), "stubborn": (STUBBORN, True)}
+SAMPLED = [("plan", "terminal"), ("fix", "kill"), ("fix", "stubborn")]
+
+
 def running(session: int) -> list[str]:
     """The processes of a session that are not only waited for."""
     found = []
@@ -48,11 +52,16 @@ def running(session: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("command", ["fix", "plan"])
 @pytest.mark.parametrize(
-    ("text", "reaches_all"), [(PROGRAM, True), (PROGRAM, False), (STUBBORN, True)], ids=["terminal", "kill", "stubborn"]
+    ("command", "way"),
+    [
+        pytest.param(command, way, marks=() if (command, way) in SAMPLED else pytest.mark.exhaustive)
+        for command in ("fix", "plan")
+        for way in WAYS
+    ],
 )
-def test_one_line_and_nothing_left(tmp_path, command, text, reaches_all):
+def test_one_line_and_nothing_left(tmp_path, command, way):
+    text, reaches_all = WAYS[way]
     write(tmp_path, program=text)
     env = dict(os.environ, PYTHONPATH=str(ROOT), TMPDIR=str(tmp_path))
     process = subprocess.Popen(
@@ -65,7 +74,7 @@ def test_one_line_and_nothing_left(tmp_path, command, text, reaches_all):
     (os.killpg if reaches_all else os.kill)(process.pid, signal.SIGINT)
     ended = finish(process)
     assert (ended.status, ended.out, ended.err) == (-signal.SIGINT, "", f"dtypetrace {command}: interrupted\n")
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while running(process.pid) and time.monotonic() < until:
         time.sleep(0.1)
     assert not running(process.pid)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 import dtypetrace
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 HEAD = """
@@ -60,19 +57,15 @@ REDUCED = {
 
 
 def torchrun(folder: Path, kind: str, what: str, ranks: int) -> tuple[int, str]:
-    """The status of the job, and all that its processes printed."""
+    """The status of the job, and all that its processes printed; docs/test_guide.py starts such processes anew."""
     (folder / "train.py").write_text(HEAD + MODELS[kind] + TAIL)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     own = ["-m", "dtypetrace", "run", "--save", "run.trace", "--json", "run.json", "train.py", what]
-    environment = dict(
-        os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", TMPDIR=str(folder), PYTHONWARNINGS="ignore"
-    )
-    ended = subprocess.run(
-        [*launcher, *own], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200
-    )  # fmt: skip
-    assert "internal error" not in ended.stdout
+    ended = warm.run([*launcher, *own], folder, TMPDIR=str(folder))
+    output = ended.stdout + ended.stderr
+    assert "internal error" not in output
     assert not list(folder.glob("dtypetrace-*")), "the parts stay"
-    return ended.returncode, ended.stdout
+    return ended.returncode, output
 
 
 def reports(output: str) -> int:

@@ -8,7 +8,7 @@ import pickle
 import sys
 
 import pytest
-from test_run import both, same, write
+from test_run import RUN, both, both_forked, forked, same, write
 
 from dtypetrace.commands.signals import FatalSignals
 from dtypetrace.commands.sudden_ends import SuddenEnds
@@ -57,7 +57,8 @@ def test_the_report_comes_first(tmp_path, end):
     write(tmp_path, program=REFUSED)
     with open(tmp_path / "program.py", "a") as file:
         file.write(f"{ENDS[end]}\nrefused()\n")
-    rest = same(*both(["program.py"], tmp_path, options=["--json", "out.json", "--save", "run.trace"]))
+    started = both if end == "os._exit" else both_forked
+    rest = same(*started(["program.py"], tmp_path, options=["--json", "out.json", "--save", "run.trace"]))
     level = "note" if "thread" in end else "error"  # another thread does not handle the exception
     assert rest.startswith(f"{level}[DT101]") and rest.count("[DT101]") == 1
     assert [f["code"] for f in json.loads((tmp_path / "out.json").read_text())["findings"]] == ["DT101"]
@@ -77,7 +78,7 @@ def test_a_program_that_could_not_be_replaced_is_watched_further(tmp_path):
             torch.nn.Linear(2, 2).half()(torch.ones(1, 2))
         """,
     )
-    plain, traced = both(["program.py"], tmp_path)
+    plain, traced = both_forked(["program.py"], tmp_path)
     assert traced.out == plain.out and traced.status == 1
     assert traced.err.count("error[DT101]") == 1 and "os.execv" not in traced.err
 
@@ -85,7 +86,7 @@ def test_a_program_that_could_not_be_replaced_is_watched_further(tmp_path):
 def test_fail_on_counts_for_these_ends_too(tmp_path):
     write(tmp_path, program=REFUSED + "    ends = lambda: os._exit(int(sys.argv[1]))\n    refused()\n")
     for given, status in ((0, 1), (5, 5)):
-        _, traced = both(["program.py", str(given)], tmp_path, options=["--fail-on", "error"])
+        traced = forked(tmp_path, *RUN[1:], "--fail-on", "error", "program.py", str(given))
         assert traced.status == status, traced.err
 
 

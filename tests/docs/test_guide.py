@@ -37,7 +37,8 @@ def test_every_command_prints_what_the_page_says(page, tmp_path, monkeypatch):
     for name, arguments in SHIMS.items():
         shim = tmp_path / "bin" / name
         shim.parent.mkdir(exist_ok=True)
-        python = [sys.executable] if name == "torchrun" or page.stem == "start" else warm.command()
+        started = "start" if name != "torchrun" else "ranks"  # the page whose processes are started anew
+        python = [sys.executable] if page.stem == started else warm.command()
         shim.write_text(f'#!/bin/sh\nexec {shlex.join(python)} {arguments} "$@"\n')
         shim.chmod(0o755)
     for name, value in dict(

@@ -8,11 +8,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -25,11 +24,7 @@ PRINTED = r"^error\[DT\d+\].*?^Fix it: .*?$"
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("diffusers") is None, reason="the example needs diffusers")
 def test_the_console_block_is_what_the_demo_prints():
-    command = [sys.executable, "-m", "dtypetrace", "run", "examples/unet_mask.py"]
-    environment = dict(
-        os.environ, HF_HUB_OFFLINE="1", PYTHONIOENCODING="utf-8", NO_COLOR="1", PYTHONWARNINGS="ignore", COLUMNS="100"
-    )
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=240)
+    ended = warm.run(["-m", "dtypetrace", "run", "examples/unet_mask.py"], ROOT, COLUMNS="100")
     assert ended.returncode == 1, ended.stderr
     assert ended.stdout == ""
     found = re.search(PRINTED, ended.stderr, re.S | re.M)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+import warm
 from torch import nn
 
 import dtypetrace
@@ -19,7 +17,6 @@ from dtypetrace.errors import FoundError
 from dtypetrace.integrations.watching import FirstSteps
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 ROWS = 8
 
 
@@ -232,10 +229,8 @@ def test_the_callback_is_added_on_the_command_line_of_lightning(tmp_path):
     (tmp_path / "cli.py").write_text(COMMAND)
     words = ["max_steps=4", "precision=bf16-true", "accelerator=cpu", "logger=false", "enable_checkpointing=false"]
     own = ["+=dtypetrace.integrations.lightning.DtypeTraceCallback", ".first=2"]
-    ended = subprocess.run(
-        [sys.executable, "cli.py", "fit", *(f"--trainer.{w}" for w in words), *(f"--trainer.callbacks{w}" for w in own)],
-        cwd=tmp_path, env=dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *sys.path[1:]])), capture_output=True, text=True, timeout=200,
-    )  # fmt: skip
+    own = [*(f"--trainer.{w}" for w in words), *(f"--trainer.callbacks{w}" for w in own)]
+    ended = warm.run(["cli.py", "fit", *own], tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "2 bfloat16 weights did not move in 2 SGD steps" in ended.stderr
     assert (tmp_path / "dtypetrace.html").exists()

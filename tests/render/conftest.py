@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import programs
 import pytest
 import recordings
+import warm
 from browser import launched
 from filelock import FileLock
 
@@ -31,7 +30,7 @@ def reports(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # that of all processes of this session
-    made = {name: folder / f"report-{name}.html" for name in ("demo", "clean", "mask", "sd15", "many", "few", "kinds")}
+    made = {name: folder / f"report-{name}.html" for name in ("demo", "clean", "mask", "sd15", "many", "kinds")}
     with FileLock(folder / "reports.lock"):
         if not made["kinds"].exists():
             _make(folder, made)
@@ -39,14 +38,11 @@ def reports(tmp_path_factory) -> dict[str, Path]:
 
 
 def _make(folder: Path, made: dict[str, Path]) -> None:
-    environment = dict(os.environ, HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT))
     (folder / "clean.py").write_text(CLEAN)
     for name, program in (("demo", ROOT / "examples" / "unet_mask.py"), ("clean", folder / "clean.py")):
-        command = [sys.executable, "-m", "dtypetrace", "run", "--html", made[name], program]
-        subprocess.run([str(word) for word in command], cwd=ROOT, env=environment, capture_output=True, timeout=240)
+        warm.run(["-m", "dtypetrace", "run", "--html", str(made[name]), str(program)], ROOT, models=True)
     _sd15(made["sd15"])
-    for name, count in (("many", 20_000), ("few", 5_000)):
-        made[name].write_text(html_report.render(*recordings.many(count)), "utf-8")
+    made["many"].write_text(html_report.render(*recordings.many(20_000)), "utf-8")
     mask = programs.run(folder, MASK).trace
     mask.report(made["mask"])
     recording, _ = recordings.many(400)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import programs
+import warm
 
 from dtypetrace.records import Recording
 from dtypetrace.render import census
@@ -95,29 +92,12 @@ def test_the_costliest_comes_first_and_nothing_gives_nothing(tmp_path):
 def test_the_report_and_the_command_line_show_the_same_rows(tmp_path):
     file = tmp_path / "train.py"
     file.write_text("import torch\nfrom torch import nn\n" + TEXT)
-    command = [
-        sys.executable,
-        "-m",
-        "dtypetrace",
-        "run",
-        "--json",
-        "out.json",
-        "--save",
-        "t.trace",
-        "train.py",
-    ]
-    options = dict(
-        cwd=tmp_path,
-        env=dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2])),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    ended = subprocess.run(command, **options)
+    words = ["-m", "dtypetrace", "run", "--json", "out.json", "--save", "t.trace", "train.py"]
+    ended = warm.run(words, tmp_path)
     assert ended.returncode == 0, ended.stderr
     reported = json.loads((tmp_path / "out.json").read_text())["operators"]
     assert [row for row in reported if row["op"] == "linear"][0]["bf16"] == 6
-    shown = subprocess.run([sys.executable, "-m", "dtypetrace", "show", "--operators", "t.trace"], **options)
+    shown = warm.run(["-m", "dtypetrace", "show", "--operators", "t.trace"], tmp_path)
     table = shown.stdout[shown.stdout.index("operator ") :]
     assert "outside autocast: linear ran in float32 3 times in head" in table
     assert "no kernel: linalg_svdvals is not implemented for bfloat16; rank needs a wider dtype" in table

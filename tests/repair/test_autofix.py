@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -203,13 +201,6 @@ def fix(folder, *words, script="program.py"):
     return warm.run(["-m", "dtypetrace", "fix", *words, script], folder)
 
 
-def fix_in_processes(folder):
-    """The same in processes of their own, which import torch, as users run it."""
-    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", NO_COLOR="1")
-    command = [sys.executable, "-m", "dtypetrace", "fix", "program.py"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=420, input="")
-
-
 @pytest.fixture
 def program(tmp_path):
     file = tmp_path / "program.py"
@@ -218,7 +209,7 @@ def program(tmp_path):
 
 
 def test_fix_shows_a_proven_patch_and_writes_nothing(program):
-    done = fix_in_processes(program.parent)
+    done = fix(program.parent)  # docs/test_guide.py runs it in a process of its own, on the page "start"
     assert done.returncode == 0, done.stderr
     assert "torch.bfloat16" in done.stdout and "# features" in done.stdout
     assert "step 0" not in done.stdout and done.stderr.count("step 0") == 1

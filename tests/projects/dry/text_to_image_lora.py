@@ -20,7 +20,7 @@ from transformers import CLIPTextModel
 
 
 class Pictures(Dataset):
-    def __init__(self, size, count=64):
+    def __init__(self, size, count=16):
         self.size, self.count = size, count
 
     def __len__(self):

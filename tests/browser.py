@@ -64,6 +64,7 @@ class Visit:
         **context,
     ) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": height}, **context)
+        self.context.set_default_timeout(120_000)  # of milliseconds: a busy machine
         self.page = self.context.new_page()
         if script:  # runs before the page's own
             self.page.add_init_script(script)

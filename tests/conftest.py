@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
 import sys
 import warnings
@@ -74,6 +75,16 @@ def nothing_stays_installed():
     before = installed()  # what an earlier test left behind is that test's failure
     yield
     assert [what for what in installed() if what not in before] == []
+
+
+@pytest.fixture(autouse=True)
+def random_numbers_of_its_own():
+    """What a test draws does not depend on the tests that ran before it in its process."""
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(0)  # no device is asked, as torch.manual_seed would
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from typing import Any
 COUNT = int(os.environ.get("DTYPETRACE_MUTATIONS", "2000"))
 """All tests together; ``make fuzz`` makes more."""
 SEED = os.environ.get("DTYPETRACE_SEED", "0")
-SECONDS = 2.0
+SECONDS = 10.0
 BYTES = 500 << 20
 
 VALUES = (

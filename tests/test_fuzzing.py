@@ -1,7 +1,7 @@
 """Files changed at random: saved traces, their bytes, and the sources of programs.
 
 A damaged trace is refused in one line, or every view shows it; a damaged source costs what it would have shown, never the
-report. No mutation takes two seconds of the processor or 500 MB. Each has a number; ``DTYPETRACE_SEED`` chooses others and
+report. No mutation takes ten seconds of the processor or 500 MB. Each has a number; ``DTYPETRACE_SEED`` chooses others and
 ``make fuzz`` makes more of them.
 """
 

@@ -259,17 +259,21 @@ def test_steps_of_other_threads_do_not_count():
 
 
 def test_memory_is_flat_over_many_watched_steps():
-    counts = []
+    def growth() -> int:
+        counts = []
 
-    def count(number):
-        if number in (60, 120):
-            gc.collect()
-            counts.append((len(gc.get_objects()), len(t.recording.events), len(t.recording.ops)))
+        def count(number):
+            if number in (40, 80):
+                gc.collect()
+                counts.append((len(gc.get_objects()), len(t.recording.events), len(t.recording.ops)))
 
-    with dtypetrace.trace(precision="values", every=3) as t:
-        train(121, between=count)
-    assert counts[0][1:] == counts[1][1:]
-    assert counts[1][0] <= counts[0][0] + 8
+        with dtypetrace.trace(precision="values", every=3) as t:
+            train(81, between=count)
+        assert counts[0][1:] == counts[1][1:]
+        return counts[1][0] - counts[0][0]
+
+    # others of the process (the threads of xdist) may make objects meanwhile; what a trace keeps grows in each trace
+    assert any(growth() <= 8 for _ in range(4))
 
 
 def test_a_look_at_a_trace_that_is_detached_leaves_no_reference():

@@ -32,8 +32,11 @@ class GradientRange:
     def leaves(self, optimizer: Any) -> str:
         """An optimizer's step has ended: how its gradient left its range, that of the step before on an accelerator;
         empty where it did not."""
-        with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
-            size = self._size(optimizer)
+        try:
+            with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
+                size = self._size(optimizer)
+        except RuntimeError:  # a device that has no memory left, or no sum of this kind
+            return ""
         if size is None:
             return ""
         if not math.isfinite(size):

@@ -223,7 +223,8 @@ class Trace(View):
             self._watch.recorder.watched = windows.novelty.said(steps)
         elif left:
             first = f"the first {windows.first} were" if windows.first > 1 else "the first was"
-            then = f"then one in {windows.every}" + (f" from {windows.start:,} on" if windows.start > 1 else "")
+            each = f"one in {windows.every}" if windows.every != 1 else "each"
+            then = f"then {each}" + (f" from {windows.start:,} on" if windows.start > 1 else "")
             self.not_seen(f"{left:,} of {windows.rounds:,} steps: {first} watched, {then}")
         if windows.missed:
             self.not_seen("later steps: watching cannot begin again in an optimizer's step inside a backward pass")

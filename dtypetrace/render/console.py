@@ -143,8 +143,9 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
     if any(refused.healed for refused in recording.refused):
         steps.append("The casts were inserted in this run only; no file was changed")
     if unseen := _made_unwatched(recording, findings):
-        number = max(next((r.unwatched for r in recording.refused if r.unwatched), 1) - 1, 1)
-        every = f"1:{number}" if number > 1 else "1"
+        last = str(recording.meta["watched"]).partition(" of ")[2].partition(" ")[0].replace(",", "")
+        start = int(last) - 1 if any(refused.left for refused in recording.refused) else 1
+        every = f"1:{start}" if start > 1 else "1"
         steps.append(f"Which line made {unseen}: dtypetrace run --every {every} {program}")
     elif any(refused.left for refused in recording.refused):
         meant = "shows the errors after this one, too; changes no file"

@@ -6,6 +6,8 @@ import programs
 import pytest
 import torch
 
+from dtypetrace.render import console
+
 START = """
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
@@ -317,3 +319,9 @@ def test_a_fault_that_begins_late_is_named(fault, tmp_path):
     }
     assert program.trace.windows.watched < program.trace.windows.rounds
     assert bool(found & marked) is (fault not in MISSED), (program.trace, program.error)
+
+
+def test_a_run_that_is_watched_from_the_step_before_is_offered(tmp_path):
+    program = programs.run(tmp_path, START + FAULTS["batches that are mixed"], numerics=True, watch_every="new")
+    offered = console.next_steps(program.recording, program.findings, "train.py")
+    assert "Which line made `x`: dtypetrace run --every 1:29 train.py" in offered

@@ -164,7 +164,7 @@ def test_each_step_from_one_on():
         found, look = watched_steps(t, lambda number: None)
         train(10, between=look)
     assert found == [1, 7, 8, 9, 10]
-    assert "not seen: 5 of 10 steps: the first was watched, then one in 1 from 7 on" in repr(t)
+    assert "not seen: 5 of 10 steps: the first was watched, then each from 7 on" in repr(t)
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,11 @@ _ONLY_FLOAT16 = ("PreTrainedModel", "_keep_in_fp32_modules")
 """transformers keeps these in float32 where the rest is float16, and lets them be bfloat16 with it."""
 _UNINITIALISED = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
 _DTYPES = ("dtype", "torch_dtype")
-_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "no": "float32"}
+_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16"}
+"""``no``, and Lightning's ``32-true``, ask for nothing: the weights may have any dtype."""
 _LIGHTNING = {
     **{f"bf16-{kind}": "bfloat16" for kind in ("mixed", "true")},
     **{f"16-{kind}": "float16" for kind in ("mixed", "true")},
-    "32-true": "float32",
     "64-true": "float64",
 }
 _PARTS = {"router": "router", "gate": "router", "head": "head", "logits": "head", "loss": "loss"}

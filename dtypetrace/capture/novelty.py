@@ -35,9 +35,9 @@ terms."""
 _SPARE = 8
 """Calls from one line without a step between, or steps, after which watching is due when their number has doubled."""
 _MANY = "many calls without a step"
-_HEARD, _FEW = 64, 16
-"""Calls that are listened to after a step, beyond the usual ones, if there have been more before; and how many of a
-program that calls more modules in each step: listening costs some microseconds."""
+_HEARD, _FEW, _MOST_HEARD = 64, 16, 4096
+"""Calls that are listened to after a step, beyond the usual ones; how many of a program that calls more modules in each
+step, since listening costs some microseconds; and how many where there were never so many before."""
 _MOST_PLACES, _MOST_AT_ONE = 512, 8
 """Lines that are distinguished, and signatures of one line: a value that differs in each call is not new for ever."""
 _DEEPEST, _MOST_LINES = 48, 4096
@@ -195,7 +195,9 @@ class Novelty:
 
     def hears(self, heard: int) -> bool:
         """Whether the next call is listened to, after so many since the last step."""
-        return self._longest_yet or heard <= (self._usual + _HEARD if self._usual <= _FEW else _FEW)
+        if self._longest_yet:
+            return heard <= _MOST_HEARD
+        return heard <= (self._usual + _HEARD if self._usual <= _FEW else _FEW)
 
     def said(self, steps: int) -> str:
         """Which of so many steps were watched: ``14 of 5,000 steps: 1-6, 200 (a new optimizer), 1,024``; empty for

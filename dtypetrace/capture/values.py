@@ -8,7 +8,7 @@ often: ``capture.measuring``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -116,11 +116,14 @@ class Values:
 
     def handed(self, number: int, call: RunningCall, out: Tensor) -> None:
         """Measures what became of numbers of Python's or NumPy's from which a call made a tensor, by op ``number``."""
-        if not integers.takes(out) or not is_plain(out) or not self._looks_again(number, out):
+        one = out.dtype is torch.float16 and not out.dim()
+        if not (one or integers.takes(out)) or not is_plain(out) or not self._looks_again(number, out):
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
             data = given_numbers(call[FUNCTION], call[ARGS], call[KWARGS])
-            if data is not None:
+            if one:
+                self._keep_vanished(number, [data])
+            elif data is not None:
                 self._count_integers(number, integers.handed(data, out), out)
 
     def manner(self, func: Any, args: tuple[Any, ...], dtype: torch.dtype, phase: str) -> int:
@@ -274,7 +277,7 @@ class Values:
         scalars = [a for a in call.args if type(a) is float]
         asked = any(not math.isfinite(a) for a in scalars)
         if scalars and kind == _ADDS and outputs and outputs[0].dtype is torch.float16:
-            self._vanished.update((number, a) for a in scalars if 0 < abs(a) <= _HALF_OF_SMALLEST)
+            self._keep_vanished(number, scalars)
         before: tuple[int, ...] = ()
         for o in outputs:
             ranges = self._ranges_on(o) if o.dtype in _MEASURED and is_plain(o) else None
@@ -291,6 +294,10 @@ class Values:
             mark = self._origins.of(o)
             if mark is not None:
                 mark.value = self._measure(ranges, o, number, before, asked), _version(o)
+
+    def _keep_vanished(self, number: int, numbers: Iterable[Any]) -> None:
+        """Keeps a number of Python's that is zero in float16."""
+        self._vanished.update((number, a) for a in numbers if type(a) is float and 0 < abs(a) <= _HALF_OF_SMALLEST)
 
     def _look_for_zeros(self, call: Call, kind: int, result: Tensor) -> None:
         """Counts values that were flushed to zero on the way to float16 or in it."""
@@ -359,7 +366,7 @@ class Values:
             read = [part.read() for part in (*self._outputs.parts, *self._parts)]
             first, stale = self._outputs.first.read(), self.cached.read()
         found = []
-        for number in sorted({n for rows in read for n in rows if n >= 0}):
+        for number in sorted({n for rows in (*read, self._vanished) for n in rows if n >= 0}):
             known: dict[str, Any] = {**_NO_OUTPUTS}
             for rows in read:
                 known.update(rows.get(number, ()))

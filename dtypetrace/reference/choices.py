@@ -37,7 +37,13 @@ def compared(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any,
     others = places != again
     if func.overloadpacket is _aten.topk and dim is not None:  # the same numbers in another order are no other choice
         others = (places.movedim(dim, -1)[..., None] != again.movedim(dim, -1)[..., None, :]).all(-1)
-    return _sums(error.square().sum(), size.square().sum(), others)
+    return _sums(error.square().sum(), size.square().sum(), others, rarer(again) if again.dtype is torch.bool else None)
+
+
+def rarer(answers: Tensor) -> Tensor:
+    """How many answers of a comparison are the rarer ones, at least one."""
+    yes = answers.sum()
+    return torch.minimum(yes, answers.numel() - yes).clamp(min=1)
 
 
 def counted(made: Tensor, again: Tensor) -> Tensor:
@@ -46,8 +52,9 @@ def counted(made: Tensor, again: Tensor) -> Tensor:
     return _sums(none, none, made != again)
 
 
-def _sums(error: Tensor, size: Tensor, others: Tensor) -> Tensor:
-    every = torch.full_like(error, others.numel())
+def _sums(error: Tensor, size: Tensor, others: Tensor, of: Tensor | None = None) -> Tensor:
+    """``of``: how many choices there were, where they are not all that are compared."""
+    every = torch.full_like(error, others.numel()) if of is None else of.to(error.dtype)
     return torch.stack([error, size, others.sum().to(error.dtype), every])
 
 

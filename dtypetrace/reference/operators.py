@@ -40,7 +40,8 @@ _KEPT_ARGUMENTS = frozenset({"state_steps", "found_inf", "inv_scale", "grad_scal
 """Arguments whose kernels take only float32: counts, flags and powers of two, which are exact."""
 _OVERWRITES = {_aten.copy_, _aten.zero_, _aten.fill_, _aten._foreach_zero_, _aten._foreach_copy_}
 _CHOOSES = {_aten.argmax, _aten.argmin, _aten.topk, _aten.sort, _aten.max, _aten.min, _aten.kthvalue}
-"""Operators that give the places of numbers along a dimension, alone or behind the numbers."""
+_CHOOSES |= {_aten.gt, _aten.ge, _aten.lt, _aten.le}
+"""Operators that give the places of numbers along a dimension, alone or behind the numbers, or compare numbers."""
 _REINTERPRETS = {_aten.view.dtype}
 
 

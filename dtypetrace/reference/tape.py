@@ -53,6 +53,8 @@ class _Held:
     alive: weakref.ref[Any]
     number: int
     version: int
+    late: bool = False
+    """Whether torch counts its last write only when that has returned: the next version is then of the same numbers."""
 
 
 @dataclass
@@ -86,7 +88,7 @@ class Tape:
             for t in written:
                 held = self._known.get(t.untyped_storage()._cdata)
                 if held is not None and held.alive() is not None:
-                    held.version = _version(t)
+                    held.late, held.version = held.version == _version(t), _version(t)
                     changed.append(held.number)
             kept_args = self._packed(args)
             kept_kwargs = {k: self._packed(v) for k, v in kwargs.items()}
@@ -128,8 +130,11 @@ class Tape:
     def _held(self, t: Tensor) -> _Held | None:
         storage = t.untyped_storage()
         held = self._known.get(storage._cdata)
-        same = held is not None and held.alive() is storage and held.version == _version(t)
-        return held if same else None
+        if held is None or held.alive() is not storage or _version(t) not in (held.version, held.version + held.late):
+            return None
+        if held.version != _version(t):
+            held.version, held.late = _version(t), False
+        return held
 
     def _new(self, t: Tensor) -> _Held:
         storage = t.untyped_storage()

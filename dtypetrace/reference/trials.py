@@ -17,6 +17,7 @@ import torch
 from ..capture import private, warning_places
 from ..records import LeftOut
 from .calls import Done, ReferencedCall, tensors_of
+from .choices import rarer
 from .engine import Engine, Written
 from .operators import Kind
 from .shadows import floating
@@ -130,6 +131,8 @@ def _add(sums: _Sums, values: list[Tensor]) -> None:
     known = torch.isfinite(true) if true.is_floating_point() else torch.ones_like(true, dtype=torch.bool)
     if sums.unit == "merged":
         size = float(_apart(true).sum())
+    elif true.dtype is torch.bool:
+        size = float(rarer(true))
     else:
         size = float(torch.where(known, true, 0.0).double().square().sum()) if sums.unit in _ERRORS else true.numel()
     sums.size += size

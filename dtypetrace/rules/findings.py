@@ -68,7 +68,9 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
 def to_try(recording: Recording) -> list[trials.Asked]:
     """What to try when the run has ended: for results that lost what they should hold, then for what else is found."""
     run = Run(recording)
-    return [*measured.to_try(run), *trials.Suspected(run).asked(_silent(recording))]
+    suspected = trials.Suspected(run)
+    found = _spoken_for(suspected, _found(run, [rule for rule in RULES if rule.of_values]))
+    return [*measured.to_try(run), *suspected.asked(found)]
 
 
 def _with_disjoint_edits(recording: Recording, f: Finding) -> Finding:
@@ -77,17 +79,27 @@ def _with_disjoint_edits(recording: Recording, f: Finding) -> Finding:
 
 
 def _silent(recording: Recording) -> list[Finding]:
-    """The findings of all rules; a rule that fails only loses its own findings."""
+    """The findings of all rules, with diffs that fit and what was tried."""
     run = Run(recording)
+    fits = partial(checks.shown_if_it_fits, recording)
+    checked = [attempt(f"the check of the diff of {f.code}", partial(fits, f), f) for f in _found(run, RULES)]
+    return [_only_if_it_helps(f) for f in _spoken_for(trials.Suspected(run), checked)]
+
+
+def _found(run: Run, rules: Iterable[Rule]) -> list[Finding]:
+    """The findings of some rules; a rule that fails only loses its own findings."""
     found: list[tuple[Finding, int]] = []
-    for rule in RULES:
+    for rule in rules:
         more = attempt(f"the rule for {', '.join(rule.codes)}", partial(_found_by, rule, run), [])
         closer = [f for f, look in found if look > rule.look]
         found += [(f, rule.look) for f in more if not closer or not known(f, closer)]
-    fits = partial(checks.shown_if_it_fits, recording)
-    checked = [attempt(f"the check of the diff of {f.code}", partial(fits, f), f) for f, _ in found]
-    speaks = partial(trials.with_trial, trials.Suspected(run))
-    return [_only_if_it_helps(attempt(f"what was tried for {f.code}", partial(speaks, f), f)) for f in checked]
+    return [f for f, _ in found]
+
+
+def _spoken_for(suspected: trials.Suspected, found: list[Finding]) -> list[Finding]:
+    """Findings, each with the trial that speaks for it."""
+    speaks = partial(trials.with_trial, suspected)
+    return [attempt(f"what was tried for {f.code}", partial(speaks, f), f) for f in found]
 
 
 def _only_if_it_helps(f: Finding) -> Finding:

@@ -44,8 +44,11 @@ _USUAL = 2.0**-10
 _OTHERS = 0.1
 """Share of choices that would be others: of a healthy router in bfloat16, and of a matcher in float32, under 1%; of the
 routers with a rounded bias in public reports, from 5% on."""
+_OTHERS_COMPARED = 0.25
+"""The same of comparisons, relative to the rarer of their two answers."""
 _OTHERS_BY_CAST = 0.02
 """The same where one cast of a wider number makes the difference, which would have been there to choose by."""
+_NEARLY_ALL = 0.9
 _CALLS = 2
 """Once may be a coincidence."""
 _FOLLOWED_BACK = 64
@@ -144,9 +147,11 @@ class Losses:
         least = ORDINARY if self.of[number].spoiled else _KEPT * self.badness(number)
         while True:
             p = self.of[at]
-            if self.own(at):
-                return Cause(at, "stopped" if at in self.stopped_sums else _how(p))
             above = [n for n in self.sources(at) if n not in seen]
+            if self.own(at) and not (gone := [n for n in above if p.flushed and self._gone(n)]):
+                return Cause(at, "stopped" if at in self.stopped_sums else _how(p))
+            if self.own(at):
+                above = gone  # what is nearly all zero already is no result of this op
             worst = max(above, key=lambda n: (self.badness(n), self.of[n].flushed), default=-1)
             # an exact op may pick some of its operand's numbers, which are worse than the rest
             bad = [n for n in above if self.badness(n) >= ORDINARY]
@@ -160,6 +165,11 @@ class Losses:
             self._passed[number] = tuple(way)
             way.append(worst)
             at = worst
+
+    def _gone(self, number: int) -> bool:
+        """Whether an op itself made nearly all of its result zero."""
+        p = self.of[number]
+        return p.flushed > 0 and _how(p) == "flushed" and p.lost >= _NEARLY_ALL and self.own(number)
 
     def goes_through(self, number: int, cause: Cause) -> bool:
         """Whether the loss of an op's result, which began where a difference is zero by structure, went through numbers
@@ -353,7 +363,9 @@ class Losses:
             if p.others < _OTHERS_BY_CAST or op.phase not in FORWARD:
                 continue
             if is_cast(op):
-                counts = p.others >= _OTHERS and self._serves_as_index(number)
+                counts = p.others >= _OTHERS and (self._serves_as_index(number) or self._were_integers(number))
+            elif op.outputs[:1] == ("bool",):
+                counts = p.others >= _OTHERS_COMPARED and self._narrowed_before(number) >= 0
             else:
                 clear = p.others >= _OTHERS and p.apart >= least or self._narrowed_before(number) >= 0
                 counts = clear and self._chosen(number)
@@ -441,6 +453,16 @@ class Losses:
         """Whether the program goes on with the places that an op found, and not only with the numbers there."""
         users = [i for u in self.run.users[number] for i in self.run.ops[u].inputs if i.producer == number]
         return not users or any(i.dtype not in REAL for i in users)
+
+    def _were_integers(self, number: int) -> bool:
+        """Whether what an op casts to integers was cast from integers, and only moved since."""
+        for above in list(graph.first_operands(self.run.ops, number))[1:]:
+            op = self.run.ops[above]
+            if is_cast(op) and op.inputs and op.inputs[0].dtype not in FLOATING:
+                return True
+            if not (self.run.moves(above) or tagged(op, "join")):
+                break
+        return False
 
     def _serves_as_index(self, number: int) -> bool:
         below = (self.run.ops[n] for n, _ in self.run.below([number], lambda n: is_move(self.run.ops[n])))
@@ -539,7 +561,7 @@ class Losses:
                 op.phase in FORWARD
                 and op.outputs
                 and op.outputs[0] in REAL
-                and (self._ends(number) or self._enters(number))
+                and (self._ends(number) or self._enters(number) or self._teaches_nothing(number))
             ):
                 found.update(dict.fromkeys([number] if number in self.of else self.sources(number)))
         return list(found)
@@ -548,6 +570,18 @@ class Losses:
         """Whether a model takes what an op outside of it made."""
         mine = self._model(number)
         return any(self._model(u) not in ("", mine) for u in self.run.users[number])
+
+    def _teaches_nothing(self, number: int) -> bool:
+        """Whether a product with a weight takes a result of which nearly nothing is left: the weight's gradient is a
+        product with it."""
+        if number not in self.of or self.of[number].lost_in_all < _NEARLY_ALL:
+            return False
+        users = (self.run.ops[u] for n in (number, *self._moves_below(number)) for u in self.run.users[n])
+        return any(flops(u) and any(self.run.weight_of(i) for i in u.inputs) for u in users)
+
+    def _moves_below(self, number: int) -> list[int]:
+        passes = lambda n: self.run.moves(n) or tagged(self.run.ops[n], "scale")
+        return [n for n, _ in self.run.below([number], passes, _FOLLOWED_BACK) if passes(n)]
 
     def _model(self, number: int) -> str:
         module = self.run.ops[number].module

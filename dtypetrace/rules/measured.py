@@ -121,7 +121,8 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
         if not (p.spoiled or p.total >= _IN_FLOAT32) or losses.run.ops[number].phase not in FORWARD:
             continue
         cause = losses.began(number)
-        if not p.spoiled and p.total < least and cause.op in losses.in_16_bits:
+        enough = min(least, NOTABLE) if _of_one_cast(losses, cause) else least
+        if not p.spoiled and p.total < enough and cause.op in losses.in_16_bits:
             continue
         if _counts(losses, number, cause, number in ends):
             known_as = found.get(cause)
@@ -134,7 +135,7 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
     for number in losses.searched_sums:
         found.setdefault(Cause(number, "merged"), number)
     for number in losses.gone_at_poles:
-        found.setdefault(Cause(number, "flushed"), number)
+        found.setdefault(losses.began(number) if losses.own(number) else Cause(number, "flushed"), number)
     for number in losses.inexact_counts:
         found.setdefault(Cause(number, "miscounted"), number)
     for number in sorted(losses.stopped_sums):
@@ -307,6 +308,13 @@ def _rounded_by_choice(run: Run, number: int) -> bool:
     op = run.ops[number]
     narrowed = is_cast(op) and bool(op.inputs) and op.inputs[0].dtype in REAL and narrows(op)
     return narrowed and run.computed(op.inputs[0]) and graph.runs_own_line(run.recording, op)
+
+
+def _of_one_cast(losses: Losses, cause: Cause) -> bool:
+    """Whether a line of the program casts what it had computed in a wider dtype, and an op loses most of it: such a
+    cast is nobody's way to compute, and less of its damage counts."""
+    mine = cause.rounded >= 0 and _rounded_by_choice(losses.run, cause.rounded)
+    return mine and losses.of[cause.op].total >= LOST and not losses.cancels(cause.op)
 
 
 def _computed_wide(run: Run, number: int, made: str) -> bool:

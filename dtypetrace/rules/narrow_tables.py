@@ -239,13 +239,24 @@ def measured(
             coarse.add(number)
             continue
         source = source_of(run, number, MEASURED_NO_TABLE)
-        narrow = source.narrow[-1] if source.narrow else (number, -1) if op.outputs[0] in HALF else None
+        narrow = _rounded_first(losses, source)
+        narrow = narrow or ((number, -1) if op.outputs[0] in HALF else None)
         if source.pure and narrow is not None and (source.counted or not counted):
             coarse.add(number)
             at, index = narrow
             f = table_finding(run, Narrow(at, index, _coarse(p)), op)
             found.setdefault(_birth(f), f)
     yield from found.values()
+
+
+def _rounded_first(losses: Losses, source: Source) -> tuple[int, int] | None:
+    """The first op, and its operand, that took numbers which had been rounded; those that are exact in a narrow dtype
+    are no cause."""
+    for at, index in reversed(source.narrow):
+        made = graph.unmoved(losses.run.ops, losses.run.ops[at].inputs[index].producer)
+        if made in losses.of and losses.of[made].total:
+            return at, index
+    return source.narrow[-1] if source.narrow else None
 
 
 def _changes_a_state(op: Op) -> bool:

@@ -47,6 +47,7 @@ def find(run: Run) -> Iterator[Finding]:
     """Findings DT301 and DT302: the first value that went wrong, and gradients that were flushed."""
     made = (v for v in unmeant(run) if v.made)
     first = min(made, key=lambda v: v.first, default=None)
+    first = first and _uppermost(run, first)
     # what steps do to weights is judged separately (DT303)
     if first is not None and run.ops[first.op].phase != "optimizer":
         yield from _first_bad(run, first)
@@ -54,6 +55,15 @@ def find(run: Run) -> Iterator[Finding]:
     yield from _flushed_states(run, run.values.values())
     if flushed:
         yield _flushed(run, flushed)
+
+
+def _uppermost(run: Run, first: Value) -> Value:
+    """The first op that made infinities, or one above it that did so in a later call: there, both are mended."""
+    op = run.ops[first.op]
+    above = graph.ops_above(run.ops, [i.producer for i in op.inputs], most=_MOST_ABOVE) if _narrow(op) else []
+    known = (run.values[n] for n in sorted(above) if n in run.values and n < first.op)
+    alike = (v for v in known if v.made > v.made_nan and run.ops[v.op].outputs == op.outputs)
+    return next((v for v in alike if not is_cast(run.ops[v.op]) and not tagged(run.ops[v.op], "pole")), first)
 
 
 def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..records import Finding, Recording
+from ..tables.codes import KINDS
 from . import (
     asked,
     averages,
@@ -41,6 +42,11 @@ class Rule:
     find: Callable[[Run], Iterable[Finding]]
     look: int = CLOSEST
     """How closely it looks at values: its findings are left out where a closer look has named the same line."""
+
+    @property
+    def of_values(self) -> bool:
+        """Whether it gives findings about damaged values."""
+        return any(KINDS.get(code) in OF_VALUES for code in self.codes)
 
 
 OF_VALUES = frozenset({"overflow", "underflow", "downcast", "lost-update", "precision-loss", "zero-gradient"})

@@ -2,6 +2,7 @@
 
     python tests/evidence/tried.py                       all sets
     python tests/evidence/tried.py --set third -k TEXT --mode reference
+    python tests/evidence/tried.py --follow --set fifth      what is left of the damage when the diff that is shown is typed
 
 A finding about damaged values says what becomes of the damage without the rounding that it blames. Printed for each
 silent case whose finding was tried or should have been: whether the line that the author marked is named, and the figure.
@@ -20,7 +21,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "cases"), str(HERE.parent)]
 import harness  # noqa: E402
 import judgements  # noqa: E402
 
-SETS = ("cases", "first", "second", "round2", "round3", "third", "fourth", "suspects", "unseen")
+SETS = ("cases", "first", "second", "round2", "round3", "third", "fourth", "fifth", "suspects", "unseen")
 
 
 KINDS = frozenset({"overflow", "underflow", "lost-update", "precision-loss", "zero-gradient", "downcast"})
@@ -40,6 +41,34 @@ def decisions(case: harness.Case, flags: tuple[str, ...]) -> list[tuple[str, boo
         return [(f["code"], r, f["tried"] or NOT_TRIED) for f, r in zip(found, right)]
 
 
+def followed(case: harness.Case) -> str:
+    """What becomes of a program whose first diff is typed as it is shown: `removed`, where neither a run nor a run with
+    a reference finds damaged values any more; `harms`, where it ends in another way or has a new kind of finding."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = harness.write(case, Path(folder))
+        ends = harness.run([str(program)], Path(folder)).status
+        before = [f for mode in judgements.MODES.values() for f in serious(program, mode)]
+        edits = next((f["fix"]["edits"] for f in before if f["kind"] in KINDS and (f["fix"] or {}).get("edits")), None)
+        if edits is None:
+            return "no diff"
+        program.write_text(harness.edited(program.read_text(), edits))
+        shown = "; ".join(f"{e['start'][0]}: {e['before']} -> {e['after']}" for e in edits)
+        if (now := harness.run([str(program)], Path(folder))).status != ends:
+            return f"harms: {shown}: ends with {now.status}: {now.last}"
+        after = [f for mode in judgements.MODES.values() for f in serious(program, mode)]
+        if new := {f["kind"] for f in after} - {f["kind"] for f in before} - KINDS:
+            return f"harms: {shown}: {sorted(new)}"
+        left = [f"{f['code']} at {f['site']['line']}" for f in after if f["kind"] in KINDS]
+        return f"left: {shown}: {left}" if left else f"removed: {shown}"
+
+
+def serious(program: Path, flags: tuple[str, ...]) -> list[dict]:
+    """The warnings and errors of one run."""
+    out = program.parent / "out.json"
+    harness.run(["-m", "dtypetrace", "run", *flags, "--json", str(out), str(program)], program.parent)
+    return [f for f in harness.findings_of(out) or [] if f["severity"] in harness.SERIOUS]
+
+
 def said(tried: dict) -> str:
     """The trial in a few words."""
     if tried["missing"]:
@@ -53,12 +82,18 @@ def main() -> None:
     parser.add_argument("--set", dest="name", choices=SETS)
     parser.add_argument("--mode", choices=judgements.MODES, default="default")
     parser.add_argument("-k", default="", metavar="TEXT")
+    parser.add_argument("--follow", action="store_true")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     for name in (options.name,) if options.name else SETS:
         for program in judgements.sets()[name]():
             silent = program.case is not None and program.case.expect.startswith("silent")
             if not silent or options.k not in program.name:
+                continue
+            if options.follow:
+                left = followed(program.case)
+                counts[left.partition(":")[0]] += 1
+                print(f"{name}/{program.name}: {left}", flush=True)
                 continue
             for code, right, tried in decisions(program.case, judgements.MODES[options.mode]):
                 counts["decisions"] += 1

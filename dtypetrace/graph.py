@@ -28,6 +28,11 @@ def place_of(recording: Recording, number: int) -> Place:
     return recording.places[number] if 0 <= number < len(recording.places) else NOWHERE
 
 
+def ran(recording: Recording, op: Op) -> Origin:
+    """An op as what decided a dtype."""
+    return Origin("op", None, op.op, place_of(recording, op.place))
+
+
 def scaler_check(recording: Recording) -> Op | None:
     """The first op by which a loss scaler looked at gradients; None where none did."""
     return next((op for op in recording.ops if op.aten.startswith(SCALER_CHECKS)), None)

@@ -80,15 +80,17 @@ def _parts(recording: Recording, root: str) -> Iterator[tuple[str, str, _Parts]]
     held: dict[str, _Parts] = defaultdict(dict)
     for p in recording.parameters:
         module, _, leaf = p.name.rpartition(".")
-        held[_below(module, root)][f"{leaf} {p.dtype}"] = graph.origin(recording, p.event)
+        held[patterns.shown(module, root)][f"{leaf} {p.dtype}"] = graph.origin(recording, p.event)
     gradients: dict[str, _Parts] = defaultdict(dict)
     state: dict[str, _Parts] = defaultdict(dict)
     for u in recording.updates:
         module, _, leaf = u.name.rpartition(".")
         if u.gradient_dtype:
-            gradients[_below(module, root)][f"{leaf} {u.gradient_dtype}"] = graph.origin(recording, u.gradient_event)
+            gradients[patterns.shown(module, root)][f"{leaf} {u.gradient_dtype}"] = graph.origin(
+                recording, u.gradient_event
+            )
         for s in u.state:
-            state[_below(module, root)][f"{s.name} {s.dtype}"] = None
+            state[patterns.shown(module, root)][f"{s.name} {s.dtype}"] = None
     ops = _own_ops(recording, root)
     for module in dict.fromkeys([*held, *ops]):
         own = ops.get(module, [])
@@ -109,7 +111,7 @@ def _of_run(recording: Recording) -> Iterator[tuple[str, _Parts]]:
 
 def of_run(recording: Recording) -> Facts:
     """The facts of the run as a whole, as ``diff`` compares them: with its autocasts and its optimizers' state."""
-    parts = {"autocast": {op.autocast: None for op in recording.ops if op.autocast} or {"off": None}}
+    parts: dict[str, _Parts] = {"autocast": {op.autocast: None for op in recording.ops if op.autocast} or {"off": None}}
     parts |= dict(_of_run(recording))
     for s in recording.state:
         parts.setdefault(f"{s.optimizer} {s.name}", {})[s.dtype] = None
@@ -121,19 +123,15 @@ def _autocast(recording: Recording, ops: Iterable[Op]) -> _Parts:
     found: _Parts = {}
     for op in sorted(ops, key=lambda op: not op.autocast):
         if op.autocast not in found and (op.autocast or _computes(op)):
-            found[op.autocast] = _ran(recording, op)
+            found[op.autocast] = graph.ran(recording, op)
     return found
-
-
-def _below(module: str, root: str) -> str:
-    return patterns.below(module, root) or ROOT
 
 
 def _own_ops(recording: Recording, root: str) -> dict[str, list[Op]]:
     found: dict[str, list[Op]] = defaultdict(list)
     for op in recording.ops:
         if op.module and op.phase == "forward":
-            found[_below(op.module, root)].append(op)
+            found[patterns.shown(op.module, root)].append(op)
     return found
 
 
@@ -168,16 +166,12 @@ def _computed(recording: Recording, ops: Iterable[Op]) -> _Parts:
     for op in ops:
         for dtype in op.outputs if _computes(op) else ():
             if dtype in FLOATING and dtype not in found:
-                found[dtype] = _ran(recording, op)
+                found[dtype] = graph.ran(recording, op)
     return found
 
 
 def _computes(op: Op) -> bool:
     return not is_move(op) and not is_cast(op) and any(i.dtype in FLOATING for i in op.inputs)
-
-
-def _ran(recording: Recording, op: Op) -> Origin:
-    return Origin("op", None, op.op, graph.place_of(recording, op.place))
 
 
 def _outputs(recording: Recording, inside: set[int]) -> _Parts:
@@ -188,7 +182,7 @@ def _outputs(recording: Recording, inside: set[int]) -> _Parts:
             continue
         for i in op.inputs:
             if i.producer in inside and i.dtype in FLOATING and i.dtype not in found:
-                found[i.dtype] = _ran(recording, recording.ops[i.producer])
+                found[i.dtype] = graph.ran(recording, recording.ops[i.producer])
     return found
 
 

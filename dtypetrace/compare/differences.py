@@ -205,7 +205,7 @@ class _Changes:
         if {*gave[0], *gave[1]} & FLOATING:
             ops = self._pair[0].ops[a], self._pair[1].ops[b]
             sides = [
-                Side(", ".join(dtypes), Origin("op", None, op.op, graph.place_of(recording, op.place)))
+                Side(", ".join(dtypes), graph.ran(recording, op))
                 for recording, op, dtypes in zip(self._pair, ops, gave)
             ]
             self._ops.setdefault(self._known(sides[0], sides[1]), []).append((a, b))

@@ -169,15 +169,19 @@ def _goes_on(run: Run, t: Transfer) -> bool:
 
 
 def _resumes(run: Run, t: Transfer) -> bool:
-    """Whether a checkpoint is there to go on from: an optimizer's state is in it, or beside it in files of its own that
-    the same line of the program writes or reads."""
+    """Whether a checkpoint is there to go on from: an optimizer's state is in it, or in a file of its own beside it."""
     return t.resumes or any(o.resumes and _together(run, t, o) for o in run.recording.transfers)
 
 
 def _together(run: Run, t: Transfer, other: Transfer) -> bool:
-    """Whether one line of the program writes both, or reads both; it may do one of them in a function of its own."""
-    lines = [[f for f in graph.place_of(run.recording, one.place).stack if f.user] for one in (t, other)]
-    return t.kind == other.kind and all(lines) and (lines[0][0] in lines[1] or lines[1][0] in lines[0])
+    """Whether one call of a function of the program writes or reads both, itself or in functions that it calls."""
+    stacks = ([f for f in graph.place_of(run.recording, one.place).stack if f.user] for one in (t, other))
+    shorter, longer = sorted(stacks, key=len)
+    if t.kind != other.kind or not shorter:
+        return False
+    level, made = len(longer) - len(shorter), shorter[0]
+    called = (longer[level].file, longer[level].function) == (made.file, made.function)
+    return called and longer[level + 1 :] == shorter[1:]
 
 
 def _of_state(t: Transfer) -> bool:
@@ -219,8 +223,8 @@ def _narrower(run: Run, members: list[Transfer], trains: str) -> Finding:
 
 def _same(other: Transfer, t: Transfer, trains: str) -> bool:
     """Whether another group of the checkpoint has the same tensors in the dtype that trains: this one is a copy."""
-    tails = {name.partition(".")[2] for name in t.names}
-    return other.source == trains and bool(tails & {name.partition(".")[2] for name in other.names})
+    pairs = ((f".{a}", f".{b}") for a in t.names for b in other.names) if other.source == trains else ()
+    return any(a.endswith(b) or b.endswith(a) for a, b in pairs)
 
 
 # ---------------------------------------------------------------- autocast
@@ -285,7 +289,7 @@ def _settings(run: Run) -> Iterator[Finding]:
         yield silent_finding(
             "DT410",
             At(site, "forward" if row.part == "compute" else "other", row.cause.op or ""),
-            culprit=Operand(0, row.what, row.dtype, (), "", None, Origin("op", None, row.cause.op, site)),
+            culprit=Operand(0, row.what, row.dtype, (), "", None, row.cause),
             flow=(*((asks,) if written.stack else ()), ends),
             fix=advise(site, *advice, kind="plan"),
             count=row.count,

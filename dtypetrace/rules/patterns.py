@@ -45,3 +45,8 @@ def root(recording: Recording) -> str:
 def below(name: str, root: str) -> str:
     """A name without the root; the root itself is empty."""
     return "" if f"{name}." == root else name.removeprefix(root)
+
+
+def shown(name: str, root: str) -> str:
+    """The same as it is shown: the root is ``(model)``."""
+    return below(name, root) or ROOT

@@ -98,11 +98,8 @@ def born(recording: Recording, event: int | None) -> Origin | None:
 
 
 def ran(recording: Recording, number: int | None) -> Origin | None:
-    """An op as what decided a dtype."""
-    if number is None or number < 0:
-        return None
-    op = recording.ops[number]
-    return Origin("op", None, op.op, graph.place_of(recording, op.place))
+    """The op of a number as what decided a dtype."""
+    return graph.ran(recording, recording.ops[number]) if number is not None and number >= 0 else None
 
 
 # ---------------------------------------------------------------- what is held
@@ -156,7 +153,7 @@ def _parameters(recording: Recording) -> Iterator[ReceiptRow]:
         part = "buffers" if p.holder == "buffer" else "frozen parameters" if trains and not p.trained else "parameters"
         asked = asked_of(said, p)
         key = part, "", p.dtype, asked.dtype if asked else "", asked.by if asked else ""
-        module = patterns.below(p.name.rpartition(".")[0], root) or patterns.ROOT
+        module = patterns.shown(p.name.rpartition(".")[0], root)
         sums[key].add(1, p.size * bytes_of(p.dtype), p.event, module)
     order = ("parameters", "frozen parameters", "buffers")
     yield from sorted(_rows(sums, partial(born, recording)), key=lambda r: (order.index(r.part), -r.bytes))
@@ -170,7 +167,7 @@ def _packed(recording: Recording) -> Iterator[ReceiptRow]:
         for i in op.inputs if op.phase in FORWARD and op.module else ():
             if i.holder == "parameter" and i.dtype not in FLOATING:
                 size = prod(i.shape) * bytes_of(i.dtype)
-                found[i.dtype][patterns.below(op.module, root) or patterns.ROOT] = size
+                found[i.dtype][patterns.shown(op.module, root)] = size
     for dtype, sizes in found.items():
         yield ReceiptRow("quantised weights", _named(sizes), dtype, len(sizes), sum(sizes.values()), 1.0)
 
@@ -227,7 +224,7 @@ def _gradients(recording: Recording) -> Iterator[ReceiptRow]:
     for u in {u.name: u for u in recording.updates}.values():
         if u.gradient_dtype:
             key = "gradients", "", u.gradient_dtype, u.dtype, "the weights"
-            module = patterns.below(u.name.rpartition(".")[0], root) or patterns.ROOT
+            module = patterns.shown(u.name.rpartition(".")[0], root)
             sums[key].add(1, prod(u.shape) * bytes_of(u.gradient_dtype), u.gradient_event, module)
     yield from _rows(sums, partial(born, recording))
 
@@ -390,7 +387,7 @@ def sends(recording: Recording, op: Op) -> str:
 def _scaler(recording: Recording) -> Iterator[ReceiptRow]:
     if recording.updates or recording.plans or graph.has_scaler(recording):
         check = graph.scaler_check(recording)
-        cause = Origin("op", None, check.op, graph.place_of(recording, check.place)) if check is not None else None
+        cause = graph.ran(recording, check) if check is not None else None
         yield ReceiptRow("loss scaler", "", "on" if graph.has_scaler(recording) else "off", 1, 0, 1.0, cause=cause)
 
 
@@ -412,6 +409,8 @@ def trained_as(recording: Recording, names: Iterable[str]) -> str:
     trained = {patterns.starred(p.name): p.dtype for p in recording.parameters if p.trained and p.holder == "parameter"}
     root = patterns.root(recording)
     below = {patterns.below(name, root): dtype for name, dtype in trained.items()}
+    # peft leaves the adapter's name out of its files: `lora_A.default.weight` is `lora_A.weight`
+    below = {re.sub(r"(lora_\w+)\.[^.]+\.", r"\1.", name): dtype for name, dtype in below.items()} | below
     for name in names:
         parts = name.split(".")
         for start in range(len(parts)):

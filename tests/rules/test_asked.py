@@ -310,6 +310,22 @@ for _ in range(2):
     optimizer.step()
 """,
     ),
+    "an adapter is written narrower beside its optimizer's state": (
+        "DT408",
+        LORA + ADAMW + """
+import tempfile
+from accelerate import Accelerator
+accelerator = Accelerator(mixed_precision="bf16", cpu=True)
+model, optimizer = accelerator.prepare(model, optimizer)
+accelerator.backward(model(input_ids=ids, labels=ids).loss)
+optimizer.step()
+def checkpoint(folder):
+    adapter = {name: p.bfloat16() for name, p in model.state_dict().items() if "lora_" in name}  # HERE
+    model.save_pretrained(folder, state_dict=adapter)
+    torch.save(optimizer.state_dict(), f"{folder}/optimizer.pt")
+checkpoint(tempfile.mkdtemp())
+""",
+    ),
     "a region asks autocast for float32": (
         "DT409",
         LLAMA

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-COUNT = int(os.environ.get("DTYPETRACE_MUTATIONS", "2000"))
+COUNT = int(os.environ.get("DTYPETRACE_MUTATIONS", "1000"))
 """All tests together; ``make fuzz`` makes more."""
 SEED = os.environ.get("DTYPETRACE_SEED", "0")
 SECONDS = 10.0

@@ -286,7 +286,7 @@ OPTIONS = {
 
 
 def sampled() -> list:
-    """Each recipe with numerics, as ``run`` has it; one in two with a reference; dtypes alone are what numerics shows, less
+    """Each recipe with numerics, as ``run`` has it; one in four with a reference; dtypes alone are what numerics shows, less
     values."""
     return [
         pytest.param(
@@ -294,7 +294,7 @@ def sampled() -> list:
             options,
             id=f"{name}-{kind}",
             marks=pytest.mark.exhaustive
-            if name == INDUCTOR or kind == "dtypes" or kind == "reference" and number % 2
+            if name == INDUCTOR or kind == "dtypes" or kind == "reference" and number % 4
             else (),
         )
         for number, name in enumerate(RECIPES)

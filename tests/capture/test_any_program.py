@@ -535,7 +535,7 @@ class AnyProgram(RuleBasedStateMachine):
 
 
 AnyProgram.TestCase.settings = settings(
-    max_examples=int(os.environ.get("DTYPETRACE_PROGRAMS", "12")),
+    max_examples=int(os.environ.get("DTYPETRACE_PROGRAMS", "8")),
     stateful_step_count=25,
     deadline=None,
     derandomize="DTYPETRACE_PROGRAMS" not in os.environ,

@@ -82,9 +82,9 @@ def without(folder: Path, *parts: str) -> dict[str, dict]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("every", [24, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_each_part_that_is_missing_switches_off_one_feature(every, tmp_path):
-    """The parts that the program's own run asks for, one after another: one in sixteen, or all."""
+    """The parts that the program's own run asks for, one after another: one in two dozen, or all."""
     whole = without(tmp_path)[""]
     assert "error" not in whole, whole["error"]
     assert not any(whole["said"])

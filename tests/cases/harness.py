@@ -30,6 +30,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import functools
 import importlib.util
 import io
 import json
@@ -85,6 +86,7 @@ class Run:
         return next((line.strip() for line in reversed(self.stderr.splitlines()) if line.strip()), "")
 
 
+@functools.cache
 def load(path: Path) -> Case:
     """Read a case; the tokenizer, not a search, finds the markers, which a string may contain too."""
     source = path.read_text()

@@ -99,6 +99,7 @@ def test_the_failing_program_gets_the_code(code):
     origin = found.culprit.origin
     assert origin.file == program.file and origin.line != found.site.line
     assert found.fix is not None
+    shows_the_golden_block(code, program)
 
 
 @pytest.mark.parametrize("code", [code for code in CODES if code not in REFUSED])
@@ -109,6 +110,7 @@ def test_the_damaging_program_gets_the_code(code):
     assert found.code == code and found.kind in KINDS and found.severity in ("error", "warning")
     assert found.site.file == program.file
     assert found.fix is not None
+    shows_the_golden_block(code, program)
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -118,9 +120,7 @@ def test_the_repaired_program_gets_nothing(code):
     assert program.findings == ()
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_the_console_block_is_golden(code):
-    program = watched(explain.page(code).fails)
+def shows_the_golden_block(code, program):
     validated.check(program.recording, program.findings)
     block, _, _ = repr(program.trace).partition("\n\n")
     file = GOLDEN / f"{code}.txt"

@@ -587,7 +587,7 @@ PROCESSES = """
 """
 
 
-@pytest.mark.parametrize("words", ["work.py fork spawn", pytest.param("-m work", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("words", ["work.py fork", pytest.param("-m work fork spawn", marks=pytest.mark.exhaustive)])
 def test_workers_forked_and_spawned(tmp_path, words):
     write(tmp_path, work=PROCESSES)
     plain, traced = both(words.split(), tmp_path, options=["--json", "out.json"])

@@ -57,7 +57,7 @@ never far from its limits."""
 
 _ZEROS = "nonzero", "flushed", "rows", "lost_rows", "lost_calls", "emptied"
 _NO_ZEROS = dict.fromkeys(_ZEROS, 0)
-_COUNTED = "measured", "nonzero", "due", "exact"
+_COUNTED = "measured", "nonzero", "due", "exact", "vanished"
 """Of each group of counts the one that is zero where none was made; all are named as in :class:`records.Value`."""
 _NO_OUTPUTS = {**dict.fromkeys(("measured", "made", "made_nan", "nans", "bad"), 0), "peak": 0.0}
 _MOSTLY = 0.9

@@ -118,7 +118,7 @@ class Trace(View):
         )
         self.dry_run = _dry_run(self._watch.recorder) if dry else None
         self._watch.recorder.predicts = dry
-        self._watch.recorder.ledger.refuses = _refuses
+        self._watch.recorder.ledger.asks = _in_eager
         self._outer: Trace | None = None
         self._recording: Recording | None = None
         self._ending: Callable[[], Recording] | None = None
@@ -371,13 +371,15 @@ def _dry_run(recorder: Recorder) -> DryRun:
     return DryRun(lambda: recorder.steps_done)
 
 
-def _refuses(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    from .dryrun.prediction import Oracle
+def _in_eager(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    from .dryrun.prediction import Oracle, gives
     from .tables.rule_language import Refuses
 
     oracle = Oracle()
     said = oracle.ask(func, args, kwargs)
-    return isinstance(said, Refuses) and oracle.refusal(func, args, kwargs, said) is not None
+    if isinstance(said, Refuses):
+        return "" if oracle.refusal(func, args, kwargs, said) is not None else None
+    return next(iter(gives(said, 1)), None) if len(func._schema.returns) == 1 else None
 
 
 def _stops(trace: Trace) -> Callable[[], None]:

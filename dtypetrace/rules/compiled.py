@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from math import isinf
 
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Operand, Origin, Place
@@ -78,6 +79,7 @@ class _Judged:
         yield from self._errors()
         yield from self._twice()
         yield from self._round_trips()
+        yield from self._overflows()
 
     # ------------------------------------------------------------ the rounded copy
 
@@ -134,7 +136,7 @@ class _Judged:
                     yield self._finding("saved-not-used", at, kept[0], title, note)
 
     def _round_trips(self) -> Iterator[Finding]:
-        """Casts to 16 bits and back in one expression, which do nothing but round: the program asks for that."""
+        """Casts to 16 bits and back in one call of a function, which only round: the program asks for that."""
         for at in self.flow:
             node, step = self.flow.node(at), self._step(at)
             if not tagged(node.op, "cast") or node.dtype not in HALF or step is None or not step.casts or node.memory:
@@ -149,8 +151,25 @@ class _Judged:
     def _casts_back(self, at: At, user: At) -> bool:
         taken, step = self.flow.node(user), self._step(user)
         early = any(kept == at for _, kept in self.flow.unrounded(user)) or bool(taken.unrounded)
-        same = self._place(at).stack[:1] == self._place(user).stack[:1]
+        same = _goes_on(self._place(at), self._place(user))
         return tagged(taken.op, "cast") and taken.dtype not in HALF and early and same and bool(step and step.casts)
+
+    def _overflows(self) -> Iterator[Finding]:
+        """Questions for infinities that are asked before the rounding that makes them, where the call returned some."""
+        value = self.run.values.get(self.region.call)
+        if value is None or not value.made:
+            return
+        stored = [self.flow.shown(at) for at in self.flow if self.flow.node(at).ends]
+        for at in self.flow:
+            node = self.flow.node(at)
+            if not tagged(node.op, "check") and not (tagged(node.op, *_COMPARES) and isinf(sum(node.scalars[:1]))):
+                continue
+            for kept in [k for _, k in self.flow.unrounded(at)]:
+                made = self.flow.node(kept)
+                if made.dtype == "float16" and any(made.value in s for s in stored) and self._tell(at, kept):
+                    title = "compiled code asks for infinities before float16 makes them, and returns some"
+                    note = "a product of more than 65504 is finite in the kernel, and infinite where it is stored"
+                    yield self._finding("kept-wide-discontinuous", at, kept, title, note)
 
     # ------------------------------------------------------------ what it costs
 
@@ -247,6 +266,15 @@ class _Judged:
         why = f"its kernels then round to {dtype} where eager does"
         others = () if kind == "elided-cast" else (wider,)
         return advise(born, _ADVICE, why, edits=edit, kind="compile", others=others)
+
+
+def _goes_on(place: Place, later: Place) -> bool:
+    """Whether a place is in the same call of a function as an earlier one. In a loop it may be in another call, but
+    then it need not be below."""
+    if not place.stack or not later.stack or place.stack[1:] != later.stack[1:]:
+        return False
+    one, other = place.stack[0], later.stack[0]
+    return (one.file, one.function) == (other.file, other.function) and one.line <= other.line
 
 
 _LINES = 4
@@ -362,7 +390,7 @@ def _computed(region: Region) -> Iterator[tuple[Step, str]]:
     }
     for number, step in enumerate(region.steps):
         computed = written.get(number, step.computed)
-        if step.dtype in REAL and computed in REAL and computed != step.dtype:
+        if step.dtype in REAL and computed and computed != step.dtype:
             yield step, computed
 
 

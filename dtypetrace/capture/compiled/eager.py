@@ -11,19 +11,22 @@ import torch
 from .. import private
 from ..calls import dtype_name, tensors_in
 
-Refuses = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], bool]
-"""Whether the kernel of an operator refuses these arguments for their dtypes."""
+Asks = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], str | None]
+"""The dtype that the kernel of an operator gives for these arguments: empty where it refuses their dtypes, None where
+that is not known, and for several results."""
 
 
-class Refused(NamedTuple):
-    """An operator that eager refuses: its name, and the dtypes of its tensors."""
+class Otherwise(NamedTuple):
+    """An operator that eager refuses, or that gives another dtype there than Dynamo believes: its name, the dtypes of
+    its tensors, and the dtype of its result; empty where it is refused."""
 
     op: str
     dtypes: tuple[str, ...]
+    gives: str
 
 
-def refused(module: Any, inputs: list[Any], refuses: Refuses) -> dict[str, Refused]:
-    """By the name of a captured node: the operator in it that eager refuses."""
+def otherwise(module: Any, inputs: list[Any], asks: Asks) -> dict[str, Otherwise]:
+    """By the name of a captured node: the operator in it that eager refuses, or computes in another dtype."""
     calls = _Calls()
     fakes = (getattr(i, "fake_mode", None) for i in inputs if isinstance(i, torch.Tensor))
     fake = next(filter(None, fakes), None)
@@ -31,11 +34,13 @@ def refused(module: Any, inputs: list[Any], refuses: Refuses) -> dict[str, Refus
         return {}
     with fake, calls:
         _Run(module, calls).run(*inputs)
-    return {
-        node: Refused(str(func), tuple(dtype_name(t.dtype) for t in tensors_in(args, dict(kwargs))))
-        for node, func, args, kwargs in reversed(calls.mixed)
-        if refuses(func, args, kwargs)
-    }
+    found: dict[str, Otherwise] = {}
+    for node, func, args, kwargs, made in reversed(calls.mixed):
+        gives = asks(func, args, kwargs)
+        if gives == "" or gives is not None and gives != made:
+            given = tuple(dtype_name(t.dtype) for t in tensors_in(args, dict(kwargs)))
+            found[node] = Otherwise(str(func), given, gives)
+    return found
 
 
 class _Calls(private.TorchDispatchMode):
@@ -44,15 +49,17 @@ class _Calls(private.TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.node = ""
-        self.mixed: list[tuple[str, Any, tuple[Any, ...], Mapping[str, Any]]] = []
+        self.mixed: list[tuple[str, Any, tuple[Any, ...], Mapping[str, Any], str]] = []
 
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        made = func(*args, **kwargs)
         if len({t.dtype for t in tensors_in(args, kwargs) if t.is_floating_point()}) > 1:
-            self.mixed.append((self.node, func, args, kwargs))
-        return func(*args, **kwargs)
+            dtype = dtype_name(made.dtype) if isinstance(made, torch.Tensor) else ""
+            self.mixed.append((self.node, func, args, kwargs, dtype))
+        return made
 
 
 class _Run(torch.fx.Interpreter):

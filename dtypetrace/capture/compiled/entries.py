@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from ...records.compiled import Graph, Node, Region, Step
+from ...tables.dtypes import REAL
 from ...tables.operators import NAMED_CASTS, tagged
 from .inductor import Called
 from .kernels import Kernels
@@ -37,7 +38,7 @@ def region(captured: Captured, place_of: PlaceOf) -> Region:
 
 
 def _steps(captured: Captured, place_of: PlaceOf) -> tuple[tuple[Step, ...], dict[str, int]]:
-    last = {n.steps[-1]: n.dtype for n in captured.before.values() if n.steps and n.dtype}
+    computed = _computed(captured)
     steps: list[Step] = []
     numbers: dict[str, int] = {}
     for node in captured.nodes:
@@ -45,28 +46,48 @@ def _steps(captured: Captured, place_of: PlaceOf) -> tuple[tuple[Step, ...], dic
             continue
         numbers[node.name] = len(steps)
         op = node.op.strip("_") or node.op
-        refused, given = captured.refused.get(node.name) or ("", ())
+        other = captured.otherwise.get(node.name)
+        refused, given = (other.op, other.dtypes) if other is not None and not other.gives else ("", ())
         steps.append(
             Step(
-                op,
-                node.dtype,
+                op if (parent := _unpacked(node, captured)) is None else parent.op,
+                other.gives if other is not None and other.gives else node.dtype,
                 place_of(node.stack),
                 _module(node.module),
                 op in NAMED_CASTS,
                 refused,
                 given,
                 real=_real(node, captured),
-                computed=last.get(node.name, ""),
+                computed=computed.get(node.name, ""),
             )
         )
     return tuple(steps), numbers
 
 
+def _computed(captured: Captured) -> dict[str, str]:
+    """The dtype in which the compiler ends each call: before its own passes, and after them where it returns that."""
+    found = {n.steps[-1]: n.dtype for n in captured.before.values() if n.steps and n.dtype in REAL}
+    single = {n.name for n in captured.nodes if not n.several}
+    if (forward := captured.compiled.get("forward")) is not None:
+        returned = [n for n in forward.nodes if n.steps and "returned" in forward.ends.get(n.name, ())]
+        found.update({n.steps[-1]: n.dtype for n in returned if n.steps[-1] in single and n.dtype})
+    return found
+
+
+def _unpacked(node: Called, captured: Captured) -> Called | None:
+    """The custom operator of which a node takes one of several results."""
+    if node.op != "getitem" or not node.scalars:
+        return None
+    return next((n for n in captured.nodes if n.name in node.inputs and n.several and n.op in captured.real), None)
+
+
 def _real(node: Called, captured: Captured) -> str:
     """What the kernel of a custom operator gives, as far as it ran with operands of these dtypes."""
-    call = captured.real.get(node.op)
-    dtypes = {n.name: n.dtype for n in captured.nodes if n.name in node.inputs} if call is not None else {}
-    return call.made if call is not None and {*call.given} == {*filter(None, dtypes.values())} else ""
+    made = _unpacked(node, captured) or node
+    call, number = captured.real.get(made.op), int(node.scalars[0]) if made is not node else 0
+    dtypes = {n.name: n.dtype for n in captured.nodes if n.name in made.inputs} if call is not None else {}
+    known = call is not None and {*call.given} == {*filter(None, dtypes.values())} and number < len(call.made)
+    return call.made[number] if call is not None and known else ""
 
 
 def _module(path: str) -> str:

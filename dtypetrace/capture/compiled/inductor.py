@@ -96,6 +96,8 @@ class Called:
     """Whether ``emulate_precision_casts`` rounds what it reads and returns."""
     scalars: tuple[float, ...]
     nbytes: int
+    several: bool = False
+    """Whether it has several results."""
 
 
 def called(node: Any) -> Called:
@@ -124,6 +126,7 @@ def called(node: Any) -> Called:
         bool(meta.get("low_precision_pointwise_barrier")),
         tuple(float(a) for a in node.args if type(a) in (int, float)),
         _nbytes(value),
+        isinstance(value, (tuple, list)),
     )
 
 
@@ -211,13 +214,14 @@ _TORCHS = frozenset({"aten", "prims", "prim", "inductor", "quantized", "profiler
 
 
 class RealCall:
-    """Stands for an operator's own function until it has run once with numbers, and notes the dtype that it gave.
+    """Stands for an operator's own function until it has run once with numbers, and notes the dtypes that it gave.
 
     Torch takes an operator's hash from that function.
     """
 
     given: tuple[str, ...] = ()
-    made = ""
+    made: tuple[str, ...] = ()
+    """Of each result."""
 
     def __init__(self, op: Any) -> None:
         self.op, self.original = op, op._op
@@ -230,7 +234,7 @@ class RealCall:
         made = self.original(*args, **kwargs)
         if type(made) is torch.Tensor or isinstance(made, (tuple, list)) and made and type(made[0]) is torch.Tensor:
             self.given = tuple(d for a in (*args, *kwargs.values()) if (d := dtype_of(a)))
-            self.made = dtype_of(made)
+            self.made = tuple(map(dtype_of, made if isinstance(made, (tuple, list)) else (made,)))
             self.remove()
         return made
 

@@ -56,8 +56,8 @@ class Captured:
     """The captured graph, until births have been followed through it; the tensors in its notes are fake."""
     autocast: bool = False
     """Whether it was captured with autocast on."""
-    refused: Mapping[str, eager.Refused] = field(default_factory=dict)
-    """By node: the operator in it that eager refuses."""
+    otherwise: Mapping[str, eager.Otherwise] = field(default_factory=dict)
+    """By node: the operator in it that eager refuses, or computes in another dtype."""
     given: Mapping[str, Ref] = field(default_factory=dict)
     """The program's tensors that came into it, by the names of their nodes."""
     real: dict[str, inductor.RealCall] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.captured: list[Captured] = []
-        self.refuses: eager.Refuses | None = None
+        self.asks: eager.Asks | None = None
         self.repeats: Repeats | None = None
         self.lost: dict[str, None] = {}
         """What is not in it, and why."""
@@ -242,14 +242,14 @@ def _look_again(region: Captured, ledgers: Sequence[Ledger], model: Any, compile
     """What eager refuses of a graph that was compiled, and what the compiler makes of it where torch had that in its
     cache."""
     _note_real(model, region)
-    refuses = next((ledger.refuses for ledger in ledgers if ledger.refuses is not None), None)
-    mixed = refuses is not None and len({n.dtype for n in region.nodes} & REAL) > 1
+    asks = next((ledger.asks for ledger in ledgers if ledger.asks is not None), None)
+    mixed = asks is not None and len({n.dtype for n in region.nodes} & REAL) > 1
     cached = bool(region.texts) and "forward" not in region.compiled and region.narrow
     if not mixed and not cached:
         return
     with inductor.once_more(model, inductor.copied(region.graph)) as (module, inputs):
-        if refuses is not None and mixed:
-            region.refused = eager.refused(module, inputs, refuses)
+        if asks is not None and mixed:
+            region.otherwise = eager.otherwise(module, inputs, asks)
         began = time.monotonic()
         left = min(ledger.seconds for ledger in ledgers)
         if cached and not (left > 0 and _worked_out(region, lambda: compile(module, inputs))):

@@ -360,6 +360,68 @@ def inference_of_half_llama():
         assert torch.compile(model)(input_ids=tokens(steps=1)[0]).logits.isfinite().all()
 
 
+class Rounding(nn.Module):
+    """Norms that compute in float32 between layers in bfloat16: a cast down in one module, a cast up in the next."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+        self.up, self.down = nn.Linear(width, 2 * width).to(BF16), nn.Linear(2 * width, width).to(BF16)
+
+    def norm(self, x):
+        dtype = x.dtype
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
+        return (self.scale * wide).to(dtype)
+
+    def forward(self, x):
+        for _ in range(2):
+            x = self.norm(x + self.down(F.silu(self.up(self.norm(x)))))
+        return F.mse_loss(x.float(), torch.ones_like(x).float())
+
+
+@program
+def norms_with_casts_bfloat16():
+    train(Rounding(), lambda m, x: m(x), [torch.randn(4, 8, 32).to(BF16) for _ in range(2)])
+
+
+class MaskedAttention(nn.Module):
+    """Rows that may look at nothing have probabilities that are NaN, and are replaced."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x, mask):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        scores = (q @ k.transpose(-1, -2) * 0.25).masked_fill(~mask, float("-inf"))
+        seen = torch.nan_to_num(scores.softmax(-1))
+        return torch.nan_to_num(self.out(seen @ v) + x)
+
+
+@program
+def masked_attention_float16():
+    model = MaskedAttention().to(HALF)
+    mask = torch.ones(8, 8).tril(-1).bool()
+    with torch.no_grad():
+        assert torch.compile(model)(torch.randn(2, 8, 16).to(HALF), mask).isfinite().all()
+
+
+@program
+def sampling_from_bfloat16_logits():
+    head = nn.Linear(16, 64).to(BF16)
+
+    @torch.compile
+    def probabilities(hidden, temperature):
+        logits = head(hidden).float() / temperature
+        least = torch.topk(logits, 10, dim=-1).values[..., -1:]
+        return logits.masked_fill(logits < least, float("-inf")).softmax(-1)
+
+    with torch.no_grad():
+        found = probabilities(torch.randn(32, 16).to(BF16), torch.tensor(0.7))
+    assert ((found > 0).sum(-1) >= 10).all()
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -110,47 +111,48 @@ def _line(owner: type, attribute: str) -> tuple[str, int]:
     return "", 0
 
 
-def launchers() -> Iterator[Declared]:
-    """What accelerate was told about the whole run; transformers' Trainer uses it, too."""
+def launchers(by_trainer: bool = False) -> Iterator[Declared]:
+    """What accelerate was told about the whole run; ``by_trainer``: by transformers' Trainer, which uses it."""
     state = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
     asked = getattr(state, "_shared_state", {}).get("_mixed_precision")
     if asked in _PRECISIONS:
-        yield Declared("", (), _PRECISIONS[asked], f"Accelerator(mixed_precision={str(asked)!r})", "compute")
+        by = f"TrainingArguments({asked}=True)" if by_trainer else f"Accelerator(mixed_precision={str(asked)!r})"
+        yield Declared("", (), _PRECISIONS[asked], by, "compute")
 
 
 def of_step(optimizer: Any, frame: FrameType | None) -> Iterator[Declared]:
     """What the trainers that call an optimizer's step from above a frame were told, and the dtypes that the optimizer's
-    own arguments name."""
+    own arguments name.
+
+    Reading a frame's local variables keeps them alive as long as it runs: so only calls are read that end with the step.
+    """
+    by_trainer = False
     while frame is not None:
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        # the local variables of the program's own frames are left alone: reading them keeps them alive
-        if package in _TRAINERS and "self" in frame.f_code.co_varnames:
-            try:
-                yield from _TRAINERS[package](frame.f_locals.get("self"))
-            except Exception:  # a property of theirs
-                pass
+        name = str(frame.f_globals.get("__name__", ""))
+        by_trainer |= name == "transformers.trainer"
+        for caller, told in _CALLERS.items() if "self" in frame.f_code.co_varnames else ():
+            if name.startswith(caller):
+                with suppress(Exception):  # of a property of theirs
+                    yield from tuple(told(frame.f_locals.get("self")))
         frame = frame.f_back
-    yield from launchers()
+    yield from launchers(by_trainer)
     for name, given in getattr(optimizer, "defaults", {}).items():
         if isinstance(given, torch.dtype):
             by = f"{type(optimizer).__name__}({name}=)"
             yield Declared("", (name.removesuffix("_dtype"),), dtype_name(given), by, "optimizer state")
 
 
-def _of_transformers(trainer: Any) -> Iterator[Declared]:
-    arguments = getattr(trainer, "args", None)
-    for flag in ("bf16", "fp16"):
-        if getattr(arguments, flag, None) is True:
-            yield Declared("", (), _PRECISIONS[flag], f"{type(arguments).__name__}({flag}=True)", "compute")
+def _of_lightning(plugin: Any) -> Iterator[Declared]:
+    yield from _precision(plugin, "Trainer")
 
 
-def _of_lightning(caller: Any) -> Iterator[Declared]:
-    """Of Lightning's Trainer, and of Fabric's wrappers, which know its strategy."""
-    told = getattr(caller, "precision", None)
-    fabric = getattr(getattr(getattr(caller, "_strategy", None), "precision", None), "precision", None)
-    for maker, precision in (("Trainer", told), ("Fabric", fabric)):
-        if isinstance(precision, str) and precision in _LIGHTNING:
-            yield Declared("", (), _LIGHTNING[precision], f"{maker}(precision={precision!r})", "compute")
+def _of_fabric(wrapper: Any) -> Iterator[Declared]:
+    yield from _precision(wrapper._strategy.precision, "Fabric")
+
+
+def _precision(plugin: Any, maker: str) -> Iterator[Declared]:
+    if plugin.precision in _LIGHTNING:
+        yield Declared("", (), _LIGHTNING[plugin.precision], f"{maker}(precision={plugin.precision!r})", "compute")
 
 
 def _of_deepspeed(engine: Any) -> Iterator[Declared]:
@@ -164,10 +166,11 @@ def _of_deepspeed(engine: Any) -> Iterator[Declared]:
         yield Declared("", (), dtype_name(sent), "DeepSpeed's communication_data_type", "reduction")
 
 
-_TRAINERS: dict[str, Callable[[Any], Iterator[Declared]]] = {
-    "transformers": _of_transformers,
-    "lightning": _of_lightning,
-    "pytorch_lightning": _of_lightning,
-    "deepspeed": _of_deepspeed,
+_CALLERS: dict[str, Callable[[Any], Iterator[Declared]]] = {
+    "lightning.pytorch.plugins.precision": _of_lightning,
+    "pytorch_lightning.plugins.precision": _of_lightning,
+    "lightning.fabric.wrappers": _of_fabric,
+    "lightning_fabric.wrappers": _of_fabric,
+    "deepspeed.": _of_deepspeed,
 }
-"""By package: what an object of it, whose method calls an optimizer's step, says."""
+"""By module: what an object of it, whose method calls an optimizer's step, says."""

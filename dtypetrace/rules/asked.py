@@ -8,6 +8,7 @@ Each rule compares rows that the receipt shows, and says nothing where they agre
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from math import prod
@@ -324,9 +325,10 @@ _BY_HAND = "reduce them in the dtype that the policy names", "sums of rounded gr
 def _written(run: Run, by: str) -> Place:
     """The program's line that tells a setting; of a policy, the one that makes it."""
     frames = [frame for place in run.recording.places for frame in place.stack if frame.user]
-    names: tuple[str, ...] = (by, by.replace(".", "("))
-    if "(" not in by:
-        names = ("MixedPrecisionPolicy(reduce_dtype=", "MixedPrecision(reduce_dtype=", *names)
+    # of a class of its own, perhaps: then by the keyword alone
+    names: tuple[str, ...] = (by, by.replace(".", "("), f"({re.split(r'[(.]', by)[-1]}")
+    if by.isidentifier():
+        names = ("MixedPrecisionPolicy(reduce_dtype=", "MixedPrecision(reduce_dtype=", by)
     found = (settings.written(run.recording.text, frames, name) for name in names)
     return next((place for place in found if place is not None), graph.NOWHERE)
 

@@ -124,7 +124,7 @@ def of_step(optimizer: Any, frame: FrameType | None) -> Iterator[Declared]:
     """What the trainers that call an optimizer's step from above a frame were told, and the dtypes that the optimizer's
     own arguments name.
 
-    Reading a frame's local variables keeps them alive as long as it runs: so only calls are read that end with the step.
+    Reading a frame's variables keeps them alive as long as it runs: only calls are read that end with the step.
     """
     by_trainer = False
     while frame is not None:

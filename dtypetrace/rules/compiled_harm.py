@@ -14,7 +14,7 @@ from statistics import median
 
 from ..records import Finding
 from ..records.compiled import Graph, Measured, Node, Region, rounding
-from ..tables.dtypes import HALF
+from ..tables.dtypes import HALF, REAL
 from ..tables.english import percent as _percent
 
 ONCE = "in the one call that was computed again"
@@ -60,7 +60,9 @@ class Harm:
 
     def judged(self, finding: Finding) -> Finding:
         """A warning with what it costs; a note where it costs nothing."""
-        if not self._results or finding.severity != "warning":
+        made = finding.culprit.dtype if finding.culprit is not None else ""
+        whole = finding.code == "DT207" and made not in REAL  # what the program does with integers is not in the graph
+        if not self._results or finding.severity != "warning" or whole:
             return finding
         said = next(self._costs(finding), "")
         if said:

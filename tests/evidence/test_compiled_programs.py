@@ -33,7 +33,11 @@ def settings():
 
 EMULATED = 'options={"emulate_precision_casts": True}'
 LEFT_OUT = {
+    "drawn_from_two_dtypes": "torch.compiler.disable(torch.normal)(mean, deviation)",
     "fake_kernel": "torch.compiler.disable(scaled)(x)",
+    "positions": "torch.compiler.disable(ones.cumsum)(1, dtype=torch.float16)",
+    "second_result": "torch.compiler.disable(normalised)(x)",
+    "token_mixing": 'torch.compiler.disable(torch.einsum)("bnc,nm->bmc", hidden.float(), self.weights)',
     "inner_autocast": "torch.compiler.disable(self.head)(hidden.float())",
     "scaled_by_power": "torch.compiler.disable(torch.ldexp)(blocks, exponents)",
 }

@@ -181,6 +181,20 @@ def first_operands(ops: Sequence[Op], number: int) -> Iterator[int]:
         number = ops[number].inputs[0].producer if ops[number].inputs else -1
 
 
+def last_alone(recording: Recording, witness: Witness, root: int) -> int:
+    """The op that made the last numbers which have their dtype from one event alone, before they met others; -1 where
+    that was not recorded."""
+    ops, waiting, seen = recording.ops, deque([(witness.producer, witness.event)]), set[int]()
+    while waiting:
+        number, event = waiting.popleft()
+        if 0 <= number < len(ops) and number not in seen:
+            seen.add(number)
+            if event == root:
+                return unmoved(ops, number)
+            waiting.extend((i.producer, i.event) for i in ops[number].inputs if i.dtype == witness.dtype)
+    return -1
+
+
 def unmoved(ops: Sequence[Op], number: int) -> int:
     """The op that made the numbers which an op only moves, or itself; -1 where it was not recorded."""
     return next((n for n in first_operands(ops, number) if not is_move(ops[n]) or not ops[n].inputs), -1)

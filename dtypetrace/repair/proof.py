@@ -206,10 +206,29 @@ def _trained(recording: Recording) -> dict[str, str]:
     return {p.name: p.dtype for p in recording.parameters if p.trained} | _stepped(recording)
 
 
-def new_findings(before: Recording, after: Recording) -> list[str]:
-    """The serious findings of a patched run, of a kind that the healed run had not."""
+@dataclass(frozen=True)
+class Touched:
+    """What a patch changes: lines, as (file, line), and the dtypes that it casts to; "" for one that is not known."""
+
+    lines: frozenset[tuple[str, int]]
+    dtypes: frozenset[str]
+
+    def leads_to(self, finding: Finding) -> bool:
+        """Whether a finding leads over a changed line, and is about a dtype that the patch writes there: what else is
+        found in the part that now runs is the program's own."""
+        born = [finding.culprit.origin.place] if finding.culprit is not None else []
+        frames = (place.user_frame for place in (finding.site, *born, *(step.place for step in finding.flow)))
+        over = any((frame.file, frame.line) in self.lines for frame in frames if frame is not None)
+        about = {finding.culprit.dtype if finding.culprit is not None else "", *(step.to for step in finding.flow)}
+        return over and ("" in self.dtypes or not about.isdisjoint(self.dtypes))
+
+
+def new_findings(before: Recording, after: Recording, touched: Touched | None = None) -> list[str]:
+    """The serious findings of a patched run, of a kind that the healed run had not; ``touched``: and to which what a
+    patch changes leads."""
     known = {_sort(f) for f in rules.find(before)} | {"collision"}
-    return [f"{f.code}: {f.title}" for f in rules.find(after) if f.severity != "note" and _sort(f) not in known]
+    new = (f for f in rules.find(after) if f.severity != "note" and _sort(f) not in known)
+    return [f"{f.code}: {f.title}" for f in new if touched is None or touched.leads_to(f)]
 
 
 def _sort(finding: Finding) -> str:

@@ -16,11 +16,13 @@ from .. import graph
 from ..records import Edit, Place
 from ..rules.lost_steps import lost_steps
 from ..source.patch import Change, Patch, objection
+from ..tables.dtypes import FLOATING
 from ..tables.english import percent, quoted
+from ..tables.operators import is_destination
 from . import steps
 from .candidates import Problem, gather
 from .clock import Clock, OutOfTime
-from .proof import Evidence, Proof, evidence, finite, learns_less, narrowed, new_findings, tolerance
+from .proof import Evidence, Proof, Touched, evidence, finite, learns_less, narrowed, new_findings, tolerance
 from .runs import Ended, Outcome, same_error
 
 MOST_ROUNDS = 12
@@ -357,7 +359,7 @@ class Repair:
             return f"nothing is refused, but fewer numbers of {names[0]} learn than in the healed run"
         if lost := self.lost_by_patch(patched):
             return f"nothing is refused, but its steps do not change weights as they do in higher precision: {lost}"
-        if not before.left and before.error is None and (new := self.new_findings(before, patched)):
+        if not before.left and before.error is None and (new := self.new_findings(before, patched, self._touched)):
             return f"nothing is refused, but the patched program has a finding that the healed one did not: {new[0]}"
         return ""
 
@@ -373,13 +375,20 @@ class Repair:
         more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""
         return next((f"{name}{more}: {why}" for name, why in new.items()), "")
 
-    def new_findings(self, before: Outcome, patched: Outcome) -> list[str]:
+    def new_findings(self, before: Outcome, patched: Outcome, touched: Touched | None = None) -> list[str]:
         """The serious findings of a kind that only the patched program has. What higher precision shows is looked for
         in both."""
-        new = new_findings(before.recording, patched.recording)
+        new = new_findings(before.recording, patched.recording, touched)
         if new and patched.recording.compared and not before.recording.compared:
-            return new_findings(self._as_it_is(f"there is {new[0]}").recording, patched.recording)
+            return new_findings(self._as_it_is(f"there is {new[0]}").recording, patched.recording, touched)
         return new
+
+    @property
+    def _touched(self) -> Touched:
+        """What the patch changes."""
+        lines = frozenset((change.file, line) for change in self.changes for line in change.lines)
+        edits = (e for p in self.problems if p.chosen is not None for e in p.fixes[p.chosen].edits)
+        return Touched(lines, frozenset(e.change.dtype for e in edits))
 
     def _as_it_is(self, trouble: str) -> Outcome:
         """A healed run that is compared with higher precision. ``trouble``: what that showed in the last run."""
@@ -392,6 +401,10 @@ class Repair:
         """The verdict on a patched run in which nothing is refused, by what it can be compared with."""
         if self.healed is None or self.healed is patched:
             return self._without_healed(patched, rounds)
+        if self.healed is self.found and any(map(_rounds, self.problems)) and (count := finite(patched)):
+            why = "the healed run rounds what it writes into integers, so it is not compared"
+            ended = f"the patched run reaches its end with finite values ({count} checked)"
+            return Proof(True, f"nothing is refused; {ended}; {why}{self._steps(patched)}", rounds)
         allowed = tolerance(patched.recording)
         found = evidence(self.healed, patched)
         if not found:
@@ -437,6 +450,13 @@ class Repair:
             return []
         twin = self.tried(same, "with the random numbers of the healed run")
         return [] if twin.refused or self._broken(twin) else evidence(healed, twin)
+
+
+def _rounds(problem: Problem) -> bool:
+    """Whether healing stored floating numbers in a tensor of integers, which the patch makes floating."""
+    into = problem.findings[0].culprit
+    whole = into is not None and into.dtype not in FLOATING and is_destination(problem.findings[0].op, "", into.index)
+    return whole and bool(problem.chosen and problem.fixes[problem.chosen].edits[0].change.dtype in FLOATING)
 
 
 def _worst(found: Sequence[Evidence]) -> float:

@@ -15,6 +15,7 @@ from . import alternatives, autocast_off, plans, wide_weights
 from .advice import advise
 from .autocast_off import Off
 from .case import Case, cast_what, one, short, spell
+from .collision import POINTERS
 
 
 def half_gradients(case: Case) -> Iterator[Fix]:
@@ -159,7 +160,8 @@ def right_elsewhere(case: Case) -> Iterator[Fix]:
     wanted, refused = case.wanted, case.refused
     if refused.pattern == "grad.requires_grad_int" or not case.disagrees or not case.passed or wanted is None:
         return
-    counts = refused.wants in ("integer", "bool") and not _would_stay(case, wanted)
+    counted = refused.wants in ("integer", "bool") or wanted not in FLOATING and case.origin.kind == "cast"
+    counts = counted and not _would_stay(case, wanted)
     stored = case.culprit.dtype in STORAGE_ONLY
     if counts or stored or refused.wants == "float" or _mask(case) or _no_floating_module(case):
         yield _cast_here(case, wanted, f"cast {quoted(case.culprit.shown)} to {wanted} at the call")
@@ -219,9 +221,9 @@ def no_kernel(case: Case) -> Iterator[Fix]:
     change, why, number = _without_kernel(case)
     edits = case.cast_at_call(number) if case.passed and number else ()
     if case.passed and not number and case.culprit.dtype in HALF:
-        given = case.witness.passed, case.witness.position
-        edits = editing.in_fallback(case.recording, *case.call, case.culprit.dtype, "float32", given)
-        if len(edits) == 1:
+        casts, back = case.in_fallback("float32")
+        edits = (*casts, *back)
+        if casts and not back:
             later = f"cast its results if later code needs {case.culprit.dtype}"
             change = f"compute {quoted(case.refused.op)} in float32; {later}"
     elsewhere = f"use a dtype other than {case.culprit.dtype} at {short(case.here)}"
@@ -240,6 +242,8 @@ def _without_kernel(case: Case) -> tuple[str, str, str]:
     shown = quoted(case.culprit.shown)
     if found in COMPLEX:
         return f"pass .real, .imag or .abs() of {shown}", f"{quoted(op)} takes real numbers", ""
+    if case.witness.argument in POINTERS:
+        return f"cast {shown} to int64 at the call", f"{quoted(op)} takes integers", "int64"
     if found in FLOATING and found not in HALF | STORAGE_ONLY:
         return f"cast {shown} to int64 or bool at the call", f"{quoted(op)} takes integers or booleans", ""
     if found in FLOATING:
@@ -357,6 +361,11 @@ def _ways_back(case: Case, widened: Place | None, wanted: str) -> Iterator[tuple
     if case.island and left and (back := editing.back_at_return(case.recording, case.here)) is not None:
         line, edit = back
         yield Place((line, *case.here.stack[1:])), (edit,), "where it is returned"
+    elif case.island and left and widened is None and case.completed is not None:
+        own = case.completed.stack[0], case.here.stack[0]
+        if (own[0].file, own[0].function) == (own[1].file, own[1].function):
+            kept = one(editing.where_complete(case.recording, case.completed, wanted))
+            yield case.completed, kept, "where it is complete"
     if widened is not None:
         yield widened, one(editing.at_widening(case.recording, widened, wanted)), "where it is computed"
     if widened is None or case.passed:
@@ -413,6 +422,7 @@ def birth_words(culprit: Operand, wanted: str | None) -> str:
         "load": f"cast the loaded tensors to {wanted}, or cast the module after it has loaded them",
         "cast": f"cast to {wanted} here instead of {culprit.dtype}",
         "autocast": f"cast the result to {wanted} where it leaves the autocast region",
+        "trained": f"cast the result to {wanted} where it leaves the weights that are trained",
         "reinterpret": f"view it as {wanted}",
         "worker": f"make {name} {wanted} in the dataset or collate function",
         "input": f"make {name} {wanted} before it is passed in",

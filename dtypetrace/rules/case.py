@@ -14,7 +14,7 @@ from ..records import Edit, FlowStep, Op, Operand, Origin, Place, Recording, Ref
 from ..source import editing, expressions, operands, regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, narrower
 from ..tables.english import listed, quoted
-from ..tables.operators import is_destination
+from ..tables.operators import is_destination, is_move
 from ..tables.rule_language import Gives, Refuses
 from . import autocast_off
 from .principles import Verdict
@@ -133,11 +133,20 @@ class Case:
         """Whether the culprit is a result whose width comes from weights that an optimizer trains."""
         if not self.narrows or self.culprit.holder is not None or not self.recording.meta.get("trains"):
             return False
-        line = graph.lineage(self.recording, self.witness.event, self.verdict.expected)
-        parameters = (*self.refused.model, *self.recording.parameters)
-        return line is not None and any(
-            p.trained and p.event >= 0 and self.recording.events[p.event] is line.root for p in parameters
-        )
+        return trained_root(self.recording, self.refused, self.witness, self.verdict.expected) >= 0
+
+    @cached_property
+    def completed(self) -> Place | None:
+        """The program's own line that computed the culprit last, before the refused line; None where a library did."""
+        ops = self.recording.ops
+        for n in graph.first_operands(ops, self.witness.producer):
+            place = graph.place_of(self.recording, ops[n].place)
+            if place.stack and place.stack[0].user:
+                here, site = place.stack[0], self.site.stack[0] if self.site.stack else None
+                return place if site is None or (here.file, here.line) != (site.file, site.line) else None
+            if not is_move(ops[n]):
+                return None
+        return None
 
     @cached_property
     def settled(self) -> bool:
@@ -166,17 +175,16 @@ class Case:
         """The refused call, with another operand than the culprit."""
         return self.site, self.refused.op, self.refused.module, w.argument, w.index
 
-    @cached_property
-    def cast_with(self) -> tuple[Witness, ...]:
+    def cast_with(self, dtype: str) -> tuple[Witness, ...]:
         """The other operands that must be cast with the culprit: those of its dtype, if the call would be refused again
         for them."""
-        if self.wanted is None or self.witness.dtype not in FLOATING:
+        if self.witness.dtype not in FLOATING:
             return ()
-        if not isinstance(refused_with(self.refused, {self.witness.index: self.wanted}), Refuses):
+        if not isinstance(refused_with(self.refused, {self.witness.index: dtype}), Refuses):
             return ()
         others = (w for w in self.refused.witnesses if w.index != self.witness.index)
         alike = tuple(w for w in others if w.dtype == self.witness.dtype)
-        all_cast = dict.fromkeys((w.index for w in (self.witness, *alike)), self.wanted)
+        all_cast = dict.fromkeys((w.index for w in (self.witness, *alike)), dtype)
         return alike if isinstance(refused_with(self.refused, all_cast), Gives) else ()
 
     def cast_at_call(self, dtype: str) -> tuple[Edit, ...]:
@@ -186,7 +194,7 @@ class Case:
         def cast(w: Witness) -> Edit | None:
             return editing.at_call(self.recording, *self.call_with(w), dtype, (w.passed, w.position))
 
-        return all_of(map(cast, (self.witness, *self.cast_with)))
+        return all_of(map(cast, (self.witness, *self.cast_with(dtype))))
 
     def cast_like(self, other: Witness) -> tuple[Edit, ...]:
         """The edits that cast the same operands to the dtype of another one, whichever that is."""
@@ -194,7 +202,16 @@ class Case:
         def cast(w: Witness) -> Edit | None:
             return editing.at_call_like(self.recording, *self.call_with(w), other, (w.passed, w.position))
 
-        return all_of(map(cast, (self.witness, *self.cast_with)))
+        return all_of(map(cast, (self.witness, *self.cast_with(other.dtype))))
+
+    def in_fallback(self, dtype: str) -> tuple[tuple[Edit, ...], tuple[Edit, ...]]:
+        """The edits that compute the refused call in another dtype; and the one that casts its result back, where it
+        would have that dtype."""
+        casts, taken = self.cast_at_call(dtype), (self.witness, *self.cast_with(dtype))
+        made = refused_with(self.refused, dict.fromkeys((w.index for w in taken), dtype))
+        if not casts or isinstance(made, Gives) and any(d != dtype for d in made.dtypes):
+            return casts, ()
+        return casts, one(editing.back_in_fallback(self.recording, self.site, casts[0].before, self.culprit.dtype))
 
     # ------------------------------------------------------------ under autocast
 
@@ -224,6 +241,15 @@ class Case:
     def off(self) -> autocast_off.Off | None:
         """The autocast region around this call that is off; None where there is none."""
         return autocast_off.switched_off(self.recording, self.refused)
+
+
+def trained_root(recording: Recording, refused: Refused, witness: Witness, expected: str | None) -> int:
+    """The event of the trained parameter that decided an operand's dtype; -1 where none did."""
+    line = graph.lineage(recording, witness.event, expected)
+    if line is None or line.root.how not in ("parameter", "cast", "load"):
+        return -1
+    trained = (p.event for p in (*refused.model, *recording.parameters) if p.trained and p.event >= 0)
+    return next((event for event in trained if recording.events[event] is line.root), -1)
 
 
 def wanted_dtype(refused: Refused, culprit: Operand, expected: str | None) -> str | None:

@@ -20,6 +20,7 @@ from ..source import decisions, receivers
 from ..source.patch import Patch
 from ..tables.dtypes import NARROW, narrower
 from ..tables.english import quoted
+from ..tables.operators import tagged
 from ..tables.rule_language import Gives, Prediction, Refuses
 from . import coded, effects
 from .advice import TESTED, advise, without_diff
@@ -229,8 +230,22 @@ def other_modules(case: Case) -> list[Op]:
     return list(found.values())
 
 
+def it_keeps_what_is_magnified(proposal: Proposal) -> str:
+    """What makes a rounding of its operand larger (an angle's `sin`, a running sum) is not computed in a narrower dtype
+    than it is: its result is cast."""
+    run, recording = proposal.run, proposal.recording
+    if run is None:
+        return ""
+    for n in graph.ops_above(recording.ops, [proposal.case.witness.producer]):
+        op, now = recording.ops[n], run.ops[n].outputs[:1]
+        if now and op.outputs and tagged(op.op, "magnifies") and narrower(now[0], op.outputs[0]) and now[0] in NARROW:
+            return f"{quoted(op.op)} would lose digits in {now[0]}"
+    return ""
+
+
 OF_DTYPES: tuple[Check, ...] = (
     it_keeps_what_is_trained,
+    it_keeps_what_is_magnified,
     it_is_not_refused_again,
     nothing_else_is_refused,
 )
@@ -245,7 +260,12 @@ CHECKS: tuple[Check, ...] = (
     *OF_DTYPES,
 )
 """In the order in which they run."""
-FORBIDDING: tuple[Check, ...] = (it_casts_no_codes, it_spares_variables, it_keeps_what_is_trained)
+FORBIDDING: tuple[Check, ...] = (
+    it_casts_no_codes,
+    it_spares_variables,
+    it_keeps_what_is_trained,
+    it_keeps_what_is_magnified,
+)
 """What no run can make good: ``fix`` does not even try what these object to."""
 
 

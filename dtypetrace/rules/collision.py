@@ -11,7 +11,7 @@ from .. import graph
 from ..records import Recording, Refused, Witness
 from ..tables.dtypes import COUNTERPART, FLOATING
 
-_POINTERS = frozenset({"index", "indices", "offsets", "batch_sizes", "mask", "condition"})
+POINTERS = frozenset({"index", "indices", "offsets", "batch_sizes", "repeats", "mask", "condition"})
 """Arguments that are integers or booleans by definition: they do not count where values disagree."""
 _MAJORITY = 0.5
 """A dtype with more than this share of all numbers is the dtype of the model, or of the run."""
@@ -45,7 +45,7 @@ class Collision:
         tensors = tuple(
             w
             for w in self.refused.witnesses
-            if not w.dtype.startswith("python") and w.argument.split("[")[0] not in _POINTERS
+            if not w.dtype.startswith("python") and w.argument.split("[")[0] not in POINTERS
         )
         # class numbers take no side where a loss's other operands disagree already
         values = tuple(w for w in tensors if w.argument != "target" or w.dtype in FLOATING)

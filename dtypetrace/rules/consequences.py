@@ -24,6 +24,8 @@ class _Others:
 
     silent: tuple[Finding, ...]
     collided: frozenset[tuple[Frame, ...]]
+    widened: frozenset[tuple[Frame, ...]]
+    """The lines where what a collision refused had widened other tensors."""
     narrowed: frozenset[tuple[Frame, ...]]
     writes: frozenset[_Change]
     """The narrowing writes, and the changes of averages and sums that leave no trace."""
@@ -69,7 +71,7 @@ def said(recording: Recording, refused: Refused) -> str:
 
 def _before_it_was_refused(f: Finding, others: _Others) -> bool:
     """What an operand did before it was refused."""
-    return _birth(f) in others.collided
+    return _birth(f) in others.collided or f.code == "DT201" and f.site.stack[:1] in others.widened
 
 
 def _cast_of_a_refusal(f: Finding, others: _Others) -> bool:
@@ -166,13 +168,14 @@ _TOLD: tuple[Callable[[Finding, _Others], Finding | None], ...] = (_starved, _ma
 def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Finding]:
     """The silent findings that have a cause of their own; consequences of another finding are left out, become notes,
     or are told there."""
-    found = tuple(silent)
+    found, collisions = tuple(silent), tuple(refused)
     serious = [f for f in found if f.severity != "note"]
     writes = [f for f in serious if f.code == "DT203"]
     lost = [f for f in found if f.code == "DT307"]
     others = _Others(
         found,
-        frozenset({_birth(f) for f in refused} - {()}),
+        frozenset({_birth(f) for f in collisions} - {()}),
+        frozenset(s.place.stack[:1] for f in collisions for s in f.flow[:-1] if s.how == "promotion"),
         frozenset({tensor_of(f) for f in writes} - {()}),
         frozenset(map(_change, writes)),
         frozenset(map(_change, lost)),

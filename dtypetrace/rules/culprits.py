@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..records import Recording, Refused, Witness
 from ..tables.dtypes import FLOATING
-from .collision import Collision
+from .collision import POINTERS, Collision
 from .principles import PRINCIPLES, Verdict, name_of
 
 _ROLES = {  # for each kind that an operation wants, the arguments to blame first
@@ -57,6 +57,7 @@ def _without_kernel(refused: Refused) -> list[Witness]:
     said = {dtype for _, dtype in refused.dtypes}
     found = [w for w in refused.witnesses if ("found", w.dtype) in refused.dtypes]
     found = found or [w for w in refused.witnesses if w.dtype in said]
+    found = [w for w in found if w.argument in POINTERS] or found
     return found or [w for w in refused.witnesses if w.dtype in FLOATING]
 
 

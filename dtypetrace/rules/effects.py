@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from .. import graph
 from ..foresight import DtypeChange
-from ..records import CAST, FORWARD, LARGEST, LOWEST, NAMED, RECAST, UNCAST, Edit, Fix, Frame, Input, Op, Place
+from ..records import CAST, FORWARD, LARGEST, LOWEST, NAMED, RECAST, SPARED, UNCAST, Edit, Fix, Frame, Input, Op, Place
 from ..source import operands
-from ..tables.dtypes import DTYPES
+from ..tables.dtypes import DTYPES, FLOATING
 from .case import Case
 
 
@@ -42,13 +42,17 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
     frame = next(iter(fix.place.stack), None)
     elsewhere = edit.file != fix.place.file  # the literal that decided the dtype stands there
     born = case.origin.place.stack if case.origin.kind == "parameter" else case.origin.place.stack[:1]
-    if born and (frame in born or elsewhere):
+    if born and case.origin.kind != "trained" and (frame in born or elsewhere):
         made_by = frame if frame is not None and frame in born else born[0]
         events = enumerate(case.recording.events)
         same = {n: s for n, s in events if s.to == case.culprit.dtype and made_by in place_of(case, s.place).stack}
         if same:
-            uncast = edit.change.target == UNCAST
-            births = {n: s.source[0] if uncast and s.source and s.how == "cast" else wanted for n, s in same.items()}
+            cast = {n: s for n, s in same.items() if s.source and s.how == "cast"}
+            births = dict.fromkeys(same, wanted)
+            if edit.change.target == UNCAST:
+                births |= {n: s.source[0] for n, s in cast.items()}
+            elif edit.change.target == SPARED:
+                births = {n: s.source[0] for n, s in cast.items() if s.source[0] not in FLOATING}
             return Effect(_of_births(case, births))
     return _after_expression(case, edit, wanted) if edit.change.target == CAST else None
 

@@ -42,10 +42,9 @@ def computed_in_float32(case: Case) -> Iterator[Fix]:
     wanted = target(case)
     if wanted is None or case.refused.wants != "kernel":
         return
-    given = case.witness.passed, case.witness.position
-    edits = editing.in_fallback(case.recording, *case.call, case.culprit.dtype, wanted, given)
+    casts, back = case.in_fallback(wanted)
     change = f"compute {quoted(case.refused.op)} in {wanted} and cast its result back"
-    yield advise(case.site, change, edits=edits, kind="cast")
+    yield advise(case.site, change, edits=(*casts, *back), kind="cast")
 
 
 def at_origin(case: Case) -> Iterator[Fix]:
@@ -85,6 +84,13 @@ def on_its_path(case: Case) -> Iterator[Fix]:
     for place in reversed(steps):
         edit = editing.at_own_line(case.recording, place, wanted)
         yield _cast(edit, place, wanted, kind="cast")
+
+
+def where_it_is_complete(case: Case) -> Iterator[Fix]:
+    """The value is cast where the program's own line computed it last: what that is computed from stays wide."""
+    wanted, place = target(case), case.completed
+    if wanted is not None and not case.writes_into and place is not None:
+        yield _cast(editing.where_complete(case.recording, place, wanted), place, wanted, kind="cast")
 
 
 def written_value(case: Case) -> Iterator[Fix]:

@@ -15,6 +15,7 @@ from functools import partial
 from .. import graph
 from ..parts import attempt
 from ..records import (
+    FORWARD,
     Finding,
     FlowStep,
     Frame,
@@ -32,10 +33,10 @@ from ..source import expressions, operands
 from ..source.patch import disjoint
 from ..tables import refusals
 from ..tables.codes import TITLES
-from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
+from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, wider
 from ..tables.english import quoted, subject
 from . import at_use, autocast_off, checks, coded, consequences, culprits, measured, titles, trials
-from .case import Case
+from .case import Case, trained_root
 from .principles import Verdict
 from .registry import OF_VALUES, RULES, Rule, known
 from .remedies import remedy, short
@@ -180,7 +181,7 @@ def cause(origin: Origin, name: str = "") -> tuple[object, ...]:
     user, inner = origin.place.user_frame, origin.place.stack[0] if origin.place.stack else None
     if inner is None or user is None:
         return (origin.kind, origin.name or name)
-    if user is inner or origin.kind in ("parameter", "load"):  # one line makes the whole model
+    if user is inner or origin.kind in ("parameter", "load", "trained"):  # one line makes the whole model
         return user.file, user.line
     return user.file, user.line, inner.file, inner.function
 
@@ -252,6 +253,10 @@ def _judged(recording: Recording, refused: Refused) -> Judged:
     if chosen is None or culprit is None:
         return Judged(verdict, site, operands, None)
     flow = graph.flow(recording, chosen.event, measure)
+    if culprit.origin.kind == "trained":
+        leaves = culprit.origin
+        said = f"{chosen.dtype} is born here: it is computed with weights that are trained in {chosen.dtype}"
+        flow = (FlowStep(leaves.place, leaves.op or "", "", chosen.dtype, chosen.dtype, "value", said=said), *flow[1:])
     if culprit.dtype.startswith("python") and culprit.origin.place.stack[:1] != site.stack[:1]:
         flow = (FlowStep(culprit.origin.place, "", "", chosen.dtype, chosen.dtype, "value"),)
     meets = FlowStep(site, refused.op, refused.module, chosen.dtype, verdict.expected or chosen.dtype, "value")
@@ -265,7 +270,7 @@ def _measure(refused: Refused, chosen: Witness | None, expected: str | None) -> 
     if dtype in COUNTERPART and (refused.wants == "complex" or dtype == expected and dtype in COMPLEX):
         return COUNTERPART[dtype]
     if refused.wants in _AGREEING:
-        return expected
+        return expected if refused.wants != "kernel" or dtype != expected else None
     return chosen.dtype if chosen is not None and chosen.device else None
 
 
@@ -330,9 +335,26 @@ def _operand(recording: Recording, witness: Witness, measure: str | None, site: 
         origin = Origin("conversion", name, None, place)
     else:
         origin = graph.origin(recording, witness.event, measure, witness.name or None)
+        origin = _handed_over(recording, witness, measure, refused) or origin
     return Operand(
         witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin, written, bool(handed)
     )
+
+
+def _handed_over(recording: Recording, witness: Witness, measure: str | None, refused: Refused) -> Origin | None:
+    """The line where a result of weights that are trained in a wider dtype leaves their model: those are right."""
+    if witness.holder is not None or not wider(witness.dtype, measure or witness.dtype):
+        return None
+    if autocast_off.ran_under(recording, refused) is not None:
+        return None  # autocast would have narrowed it: not these weights are the story
+    root = trained_root(recording, refused, witness, measure) if recording.meta.get("trains") else -1
+    number = graph.last_alone(recording, witness, root) if root >= 0 else -1
+    if number < 0 or recording.ops[number].phase not in FORWARD:
+        return None
+    op = recording.ops[number]
+    place, site = graph.place_of(recording, op.place), graph.place_of(recording, refused.place)
+    apart = place.user_frame != site.user_frame
+    return Origin("trained", recording.events[root].name, op.op, place) if apart else None
 
 
 def _handed_on(recording: Recording, witness: Witness, site: Place, refused: Refused) -> tuple[str, str]:

@@ -79,6 +79,9 @@ def fused_path(case: Collision) -> Verdict | None:
 
 def named_by_exception(case: Collision) -> Verdict | None:
     """Where only one operand was seen, the other dtype that the exception's text names is right."""
+    asked = dict(case.refused.dtypes).get("expected", "")
+    if case.refused.wants == "other" and asked and len(case.present) == 1 and asked not in case.present:
+        return Verdict(asked, "the exception asks for it")
     named = {dtype for _, dtype in case.refused.dtypes}
     if case.refused.wants != "agree" or len(case.present) != 1 or len(named) != 2 or not case.present < named:
         return None
@@ -471,6 +474,21 @@ def weights_meet_float64(case: Collision) -> Verdict | None:
     return Verdict(weights.pop(), f"{kind}, and a wider input does not make them more exact")
 
 
+def integers_on_purpose(case: Collision) -> Verdict | None:
+    """Integers that the program or a library named as such are right where floating numbers would be written into them
+    in place.
+
+    Cell numbers that were cast to int64, a BatchNorm's counter; but not what a call is given as ``out``.
+    """
+    into = next((w for w in case.sides if w.index == 0 and is_destination(case.refused.op, w.argument, w.index)), None)
+    if case.refused.code != "DT111" or into is None or into.dtype not in INTEGERS or len(case.present) != 2:
+        return None
+    line = graph.lineage(case.recording, into.event)
+    if line is None or not line.root.explicit or case.other(into.dtype) not in FLOATING:
+        return None
+    return Verdict(into.dtype, f"{into.name or 'what is written into'} was made {into.dtype} on purpose")
+
+
 def floating_over_integers(case: Collision) -> Verdict | None:
     """Where one floating dtype meets integers or booleans, the floating dtype is right."""
     floating = [w.dtype for w in case.sides if w.dtype in FLOATING]
@@ -575,6 +593,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     left_cast,
     ran_before,
     library_argument,
+    integers_on_purpose,
     trained_outside,
     trained_beside_frozen,
     sum_of_widened,

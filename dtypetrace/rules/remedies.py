@@ -29,6 +29,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.trained_under_autocast,
     at_use.integer_parameter,
     at_use.leaves_torch,
+    at_birth.cast_of_all,
     at_use.left_cast,
     at_use.assigned,
     at_use.right_elsewhere,
@@ -56,13 +57,20 @@ FURTHER: tuple[Strategy, ...] = (
     elsewhere.written_value,
     elsewhere.at_call,
     elsewhere.like_the_other,
+    elsewhere.where_it_is_complete,
     elsewhere.at_callers,
     elsewhere.loaded_values,
     elsewhere.own_lines,
 )
 """What ``fix`` tries after all the others."""
 
-SHOWN: tuple[Strategy, ...] = (*STRATEGIES, elsewhere.where_it_widened, elsewhere.like_the_other, elsewhere.at_call)
+SHOWN: tuple[Strategy, ...] = (
+    *STRATEGIES,
+    elsewhere.where_it_widened,
+    elsewhere.like_the_other,
+    elsewhere.at_call,
+    elsewhere.where_it_is_complete,
+)
 """What a finding may show; what is cast in the refused call comes last."""
 
 FINAL: frozenset[Strategy] = frozenset({coded.codes, at_use.scalar_limit, at_use.kept_wide})

@@ -17,6 +17,7 @@ from ..records import (
     LOWEST,
     NAMED,
     RECAST,
+    SPARED,
     UNCAST,
     Change,
     Edit,
@@ -62,7 +63,7 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
     spot = spot_at(recording, place)
     if spot is None:
         return None
-    if kind in ("promotion", "autocast"):
+    if kind in ("promotion", "autocast", "trained"):
         return _cast(recording, spot, spot.node, wanted)
     statement = spot.file.parents.get(spot.node)
     if isinstance(statement, ast.Assign) and spot.node in statement.targets:  # weight.data = average
@@ -81,6 +82,23 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
 def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
     """The edit that casts a result back to the wanted dtype, in the expression that widened it."""
     return at_birth(recording, "promotion", place, wanted)
+
+
+def where_complete(recording: Recording, place: Place, wanted: str) -> Edit | None:
+    """The edit that casts a result in the expression that computed it, or the whole ``a if c else b`` that it is
+    a branch of."""
+    spot = spot_at(recording, place)
+    if spot is None:
+        return None
+    node, above = spot.node, spot.file.parents.get(spot.node)
+    while isinstance(above, ast.IfExp) and node is not above.test and not _is_constant(above, node):
+        node, above = above, spot.file.parents.get(above)
+    return _cast(recording, spot, node, wanted)
+
+
+def _is_constant(choice: ast.IfExp, branch: ast.expr) -> bool:
+    """Whether the other branch of a choice is a constant, such as None."""
+    return isinstance(choice.orelse if branch is choice.body else choice.body, ast.Constant)
 
 
 def at_results(recording: Recording, ops: Sequence[int], wanted: str, written: str = "") -> tuple[Edit, ...]:
@@ -147,6 +165,24 @@ def uncast(recording: Recording, place: Place) -> Edit | None:
             return _removed(spot, statement)
         return spot.file.replaced(spot.node, kept, Change(UNCAST))
     return None
+
+
+def spared(recording: Recording, place: Place) -> Edit | None:
+    """The edit by which a cast of any tensor leaves those alone that are not floating: ``x.to(dtype)`` becomes
+    ``x.to(dtype) if x.is_floating_point() else x``."""
+    spot = spot_at(recording, place)
+    call = spot.node if spot is not None else None
+    if spot is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return None
+    owner, text = expressions.dotted(call.func.value), spot.file.segment(call)
+    above = spot.file.parents.get(call)
+    alone = isinstance(above, (ast.DictComp, ast.ListComp, ast.GeneratorExp, ast.Lambda, ast.Return, ast.Assign))
+    if isinstance(above, ast.IfExp) and above.body is call and spot.file.segment(above.orelse) == owner:
+        test = spot.file.segment(above.test)
+        return replaced(spot, above.test, f"{test} and {owner}.is_floating_point()", Change(SPARED))
+    if not owner or not alone:
+        return None
+    return replaced(spot, call, f"{text} if {owner}.is_floating_point() else {owner}", Change(SPARED))
 
 
 def _without_dtype(spot: Spot, call: ast.Call) -> Edit | None:
@@ -310,22 +346,15 @@ def _operand(
     return operands.operand_node(recording.text, frame, op, module, argument, index)
 
 
-def in_fallback(
-    recording: Recording, place: Place, op: str, module: str, argument: str, index: int, dtype: str, fallback: str,
-    passed: tuple[str, int] = ("", -1),
-) -> tuple[Edit, ...]:  # fmt: skip
-    """The edits that compute a call in another dtype and cast its result back to ``dtype``. Several results, or one
-    that becomes a Python number, are not cast back."""
-    operand = at_call(recording, place, op, module, argument, index, fallback, passed)
+def back_in_fallback(recording: Recording, place: Place, operand: str, dtype: str) -> Edit | None:
+    """The edit that casts the result of a call back to the dtype that an operand had. None for several results, for one
+    that becomes a Python number, and where nothing uses it."""
     spot = spot_at(recording, place)
-    if operand is None or spot is None:
-        return ()
-    parent = spot.file.parents.get(spot.node)
-    if not isinstance(spot.node, ast.Call) or _takes_several(parent) or _makes_number(parent):
-        return (operand,)
-    named = f"{operand.before}.dtype" if operand.before.isidentifier() else ""
-    back = _append_cast(spot, spot.node, _to(spot, named, dtype), _change(CAST, dtype, named))
-    return (operand, back) if back else (operand,)  # no cast back where nothing uses the result
+    parent = spot.file.parents.get(spot.node) if spot is not None else None
+    if spot is None or not isinstance(spot.node, ast.Call) or _takes_several(parent) or _makes_number(parent):
+        return None
+    named = f"{operand}.dtype" if operand.isidentifier() else ""
+    return _append_cast(spot, spot.node, _to(spot, named, dtype), _change(CAST, dtype, named))
 
 
 def _takes_several(node: ast.AST | None) -> bool:

@@ -124,6 +124,8 @@ def operand_node(text: ProgramText, frame: Frame, op: str, module: str, name: st
     if isinstance(node, ast.BinOp):
         sides = (node.right, node.left) if op in _REFLECTED else (node.left, node.right)
         return sides[index] if index < 2 else None
+    if isinstance(node, ast.UnaryOp):
+        return node.operand if index == 0 else None
     if isinstance(node, (ast.Subscript, ast.Attribute)):  # x[:, None], x.mT
         return node.value if index == 0 else None
     return _of_call(file, node, op, module, name, index) if isinstance(node, ast.Call) else None

@@ -354,6 +354,14 @@ def test_chosen_on_purpose(chosen, fallen):
     both_ways(b, "chosen on purpose", chosen, fallen)
 
 
+@pytest.mark.parametrize(("how", "wrong"), [("cast", "float32"), ("factory", "float32")])
+def test_integers_on_purpose(how, wrong):
+    """Neither side can be exchanged: only the one that is written into refuses."""
+    b = RecordingBuilder()
+    b.refused("clamp_", b.made("int64", how, explicit=True), b.made("float32"), code="DT111", wants="other")
+    assert decided(b.recording)[:2] == ("integers on purpose", "int64")
+
+
 def test_torch_integers():
     b = RecordingBuilder()
     b.refused("index_put_", b.made("int64"), b.made("int32"))

@@ -109,11 +109,27 @@ def test_a_table_is_cast_when_it_is_ready(text, tmp_path):
     [
         "t = torch.ones(4)  #!\nt = t[None].expand(2, 4)\nnet(x * t)",
         "t = torch.arange(4.0)  #!\nnet(x * (t * 2))",
-        "t = torch.ones(2, 4)  #!\nnet(t.cos())",
     ],
 )
 def test_what_is_no_table_is_cast_where_it_is_made(text, tmp_path):
     found(tmp_path, HALF + text)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("t = torch.ones(2, 4)\nnet(t.cos())", "t.cos().half()"),
+        ("t = torch.arange(4.0)[None] * (x * 1000)\nt = torch.sin(t)  # complete\nnet(t)", "t.half()"),
+        (
+            "t = torch.cat([(x * torch.arange(4.0)).sin(), x], dim=0)\nnet(t)",
+            "torch.cat([(x * torch.arange(4.0)).sin(), x], dim=0).half()",
+        ),
+        ("t = torch.arange(4.0) * x if True else None\nt = t.cumsum(1) / 10\nnet(t)", "t.half()"),
+    ],
+)
+def test_what_is_cast_is_never_what_a_rounding_is_magnified_in(text, written, tmp_path):
+    f = programs.run(tmp_path, textwrap.dedent(HALF) + text).findings[0]
+    assert [edit.after.replace(".to(torch.float16)", ".half()") for edit in f.fix.edits] == [written]
 
 
 @pytest.mark.parametrize(
@@ -765,16 +781,47 @@ def test_a_library_s_call_that_gives_nothing_is_not_cast(tmp_path):
     assert f.fix.why == "let cache.early_initialization() make it bfloat16, by the arguments that it gets here"
 
 
+SPARED = "{name: value.to(like.dtype) if value.is_floating_point() else value for name, value in made.items()}"
+
+
+@pytest.mark.parametrize(
+    ("cast", "written"),
+    [
+        ("{name: value.to(like.dtype) for name, value in made.items()}", SPARED),
+        (
+            "{n: v.half() if n != 'y' else v for n, v in made.items()}",
+            "{n: v.half() if n != 'y' and v.is_floating_point() else v for n, v in made.items()}",
+        ),
+        (
+            "tree_map(lambda t: t.to(like.dtype), made)",
+            "tree_map(lambda t: t.to(like.dtype) if t.is_floating_point() else t, made)",
+        ),
+    ],
+)
+def test_a_cast_of_a_whole_batch_leaves_integers_alone(cast, written, tmp_path):
+    text = f"""
+    from torch.utils._pytree import tree_map
+    like = torch.ones(2).half()
+    made = {{"ids": torch.tensor([1, 2]), "x": torch.ones(2)}}
+    batch = {cast}
+    ids = batch["ids"]
+    F.embedding(ids, torch.ones(40, 4))
+    """
+    ran = programs.run(tmp_path, textwrap.dedent(text))
+    (edit,) = ran.findings[0].fix.edits
+    assert cast.replace(edit.before, edit.after, 1) == written
+
+
 @pytest.mark.parametrize(
     ("rows", "reason", "said"),
     [
         (
             40,
-            ": this is safe, because the cast at program.py:4 changed no index (all are below 40, and float16 holds every "
+            ": this is safe, because the cast at program.py:5 changed no index (all are below 40, and float16 holds every "
             "integer up to 2,048)",
-            "leave integers out of the cast at program.py:4",
+            "leave integers out of the cast at program.py:5",
         ),
-        (3000, "", "if there can be numbers above 2,048, leave integers out of the cast at program.py:4 instead,"),
+        (3000, "", "if there can be numbers above 2,048, leave integers out of the cast at program.py:5 instead,"),
     ],
 )
 def test_indices_that_a_cast_may_have_rounded_are_told_apart_by_what_they_pick_from(rows, reason, said, tmp_path):
@@ -783,8 +830,7 @@ def test_indices_that_a_cast_may_have_rounded_are_told_apart_by_what_they_pick_f
     import torch
     like = torch.ones(2).half()
     made = {{"ids": torch.tensor([1, 2]), "x": torch.ones(2)}}
-    batch = {{name: value.to(like.dtype) for name, value in made.items()}}
-    ids = batch["ids"]
+    ids = {{name: value.to(like.dtype).clone() for name, value in made.items()}}["ids"]
     F.embedding(ids, torch.ones({rows}, 4))
     """
     f = programs.run(tmp_path, textwrap.dedent(text)).findings[0]

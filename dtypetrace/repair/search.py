@@ -359,7 +359,7 @@ class Repair:
             return f"nothing is refused, but fewer numbers of {names[0]} learn than in the healed run"
         if lost := self.lost_by_patch(patched):
             return f"nothing is refused, but its steps do not change weights as they do in higher precision: {lost}"
-        if not before.left and before.error is None and (new := self.new_findings(before, patched, self._touched)):
+        if not before.left and before.error is None and (new := self.new_findings(before, patched, of_patch=True)):
             return f"nothing is refused, but the patched program has a finding that the healed one did not: {new[0]}"
         return ""
 
@@ -375,10 +375,13 @@ class Repair:
         more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""
         return next((f"{name}{more}: {why}" for name, why in new.items()), "")
 
-    def new_findings(self, before: Outcome, patched: Outcome, touched: Touched | None = None) -> list[str]:
-        """The serious findings of a kind that only the patched program has. What higher precision shows is looked for
-        in both."""
-        new = new_findings(before.recording, patched.recording, touched)
+    def new_findings(self, before: Outcome, patched: Outcome, *, of_patch: bool = False) -> list[str]:
+        """The serious findings of a kind that only the patched program has; ``of_patch``: and to which what the patch
+        changes leads. What higher precision shows is looked for in both."""
+        new, touched = new_findings(before.recording, patched.recording), None
+        if new and of_patch:
+            touched = self._touched
+            new = new_findings(before.recording, patched.recording, touched)
         if new and patched.recording.compared and not before.recording.compared:
             return new_findings(self._as_it_is(f"there is {new[0]}").recording, patched.recording, touched)
         return new
@@ -401,10 +404,6 @@ class Repair:
         """The verdict on a patched run in which nothing is refused, by what it can be compared with."""
         if self.healed is None or self.healed is patched:
             return self._without_healed(patched, rounds)
-        if self.healed is self.found and any(map(_rounds, self.problems)) and (count := finite(patched)):
-            why = "the healed run rounds what it writes into integers, so it is not compared"
-            ended = f"the patched run reaches its end with finite values ({count} checked)"
-            return Proof(True, f"nothing is refused; {ended}; {why}{self._steps(patched)}", rounds)
         allowed = tolerance(patched.recording)
         found = evidence(self.healed, patched)
         if not found:
@@ -415,6 +414,10 @@ class Repair:
         if _worst(found) <= allowed:
             agree = f"{'; '.join(map(_agree, found))}{drawn}{self._steps(patched)}"
             return Proof(True, f"nothing is refused; {agree}", rounds)
+        if self.healed is self.found and any(map(_rounds, self.problems)) and (count := finite(patched)):
+            why = "the healed run rounds what it writes into integers, so it is not compared"
+            ended = f"the patched run reaches its end with finite values ({count} checked)"
+            return Proof(True, f"nothing is refused; {ended}; {why}{self._steps(patched)}", rounds)
         own = evidence(patched, self.start("the same patch again, because values differ"))
         if own and _worst(own) > allowed * _SAME_PROGRAM:
             why = "nothing is refused, but two runs of the patched program differ: it is not deterministic"
@@ -454,9 +457,9 @@ class Repair:
 
 def _rounds(problem: Problem) -> bool:
     """Whether healing stored floating numbers in a tensor of integers, which the patch makes floating."""
-    into = problem.findings[0].culprit
-    whole = into is not None and into.dtype not in FLOATING and is_destination(problem.findings[0].op, "", into.index)
-    return whole and bool(problem.chosen and problem.fixes[problem.chosen].edits[0].change.dtype in FLOATING)
+    made = problem.fixes[problem.chosen].edits[:1] if problem.chosen is not None else ()
+    into = (f.culprit for f in problem.findings if f.culprit is not None and is_destination(f.op, "", f.culprit.index))
+    return any(e.change.dtype in FLOATING for e in made) and any(o.dtype not in FLOATING for o in into)
 
 
 def _worst(found: Sequence[Evidence]) -> float:

@@ -817,11 +817,11 @@ def test_a_cast_of_a_whole_batch_leaves_integers_alone(cast, written, tmp_path):
     [
         (
             40,
-            ": this is safe, because the cast at program.py:5 changed no index (all are below 40, and float16 holds every "
+            ": this is safe, because the cast at program.py:4 changed no index (all are below 40, and float16 holds every "
             "integer up to 2,048)",
-            "leave integers out of the cast at program.py:5",
+            "leave integers out of the cast at program.py:4",
         ),
-        (3000, "", "if there can be numbers above 2,048, leave integers out of the cast at program.py:5 instead,"),
+        (3000, "", "if there can be numbers above 2,048, leave integers out of the cast at program.py:4 instead,"),
     ],
 )
 def test_indices_that_a_cast_may_have_rounded_are_told_apart_by_what_they_pick_from(rows, reason, said, tmp_path):

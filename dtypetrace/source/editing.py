@@ -179,10 +179,10 @@ def spared(recording: Recording, place: Place) -> Edit | None:
     alone = isinstance(above, (ast.DictComp, ast.ListComp, ast.GeneratorExp, ast.Lambda, ast.Return, ast.Assign))
     if isinstance(above, ast.IfExp) and above.body is call and spot.file.segment(above.orelse) == owner:
         test = spot.file.segment(above.test)
-        return replaced(spot, above.test, f"{test} and {owner}.is_floating_point()", Change(SPARED))
+        return spot.file.replaced(above.test, f"{test} and {owner}.is_floating_point()", Change(SPARED))
     if not owner or not alone:
         return None
-    return replaced(spot, call, f"{text} if {owner}.is_floating_point() else {owner}", Change(SPARED))
+    return spot.file.replaced(call, f"{text} if {owner}.is_floating_point() else {owner}", Change(SPARED))
 
 
 def _without_dtype(spot: Spot, call: ast.Call) -> Edit | None:

@@ -270,7 +270,7 @@ DT121 kernel | lib.bnb_blockwise |  | Blockwise quantization only supports 16/32
 DT121 agree | lib.triton_dot |  | Both operands must be same dtype. Got fp32 and bf16 | a=float32 b=bfloat16
 DT121 agree | lib.triton_dot |  | First input (fp16) and second input (fp32) must have the same dtype! | a=float16 b=float32
 DT121 agree | lib.nms | nms | dets should have the same type as scores |
-DT121 other new_state | rng.state | set_rng_state | RNG state must be a torch.ByteTensor | expected=uint8
+DT121 other | rng.state | set_rng_state | RNG state must be a torch.ByteTensor | new_state! expected=uint8
 DT106 agree | lib.check |  | Expected input.scalar_type() == weight.scalar_type() to be true, but got false. |
 DT121 other | lib.check |  | Expected x.scalar_type() == at::ScalarType::Half to be true, but got false. |
 """)

@@ -112,8 +112,8 @@ def run(call: Call, watch: Any = None) -> Outcome:
 
 
 def traced(call: Call, **options: Any) -> tuple[Outcome, tuple]:
-    """The outcome under a trace, and what the trace says of it."""
-    trace = dtypetrace.trace(**options)
+    """The outcome under a trace, of dtypes alone unless the options ask for more, and what the trace says of it."""
+    trace = dtypetrace.trace(**{"precision": "off"} | options)
     outcome = run(call, trace)
     assert trace._watch.recorder.broken is False, (call.what, trace.recording.not_seen)
     return outcome, trace.findings

@@ -149,7 +149,7 @@ def test_no_synchronisation_is_added():
     never_waits(train)
 
     def watched() -> None:
-        with dtypetrace.trace():
+        with dtypetrace.trace(precision="off"):
             train()
 
     never_waits(watched)

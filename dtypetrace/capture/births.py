@@ -337,7 +337,8 @@ class Births:
 
     def _is_hidden(self, call: Called) -> bool:
         """Whether torch's own code made a call."""
-        return call.frame is None or self.places.hidden(call.frame.f_code.co_filename)
+        frame = self.places.outside(call.frame)
+        return frame is None or self.places.hidden(frame.f_code.co_filename)
 
     def _fixed(self, call: Called, name: str, made: Sequence[Any]) -> None:
         """Results that always have one integer dtype: the call is their birth, not the operands."""
@@ -368,7 +369,7 @@ class Births:
     def _note_unchanged(self, call: Called, mark: Mark, other: Any, name: str) -> None:
         """Remembers a cast to the dtype that the tensor already has: for another dtype, it would have been real."""
         if call.out.dtype.is_floating_point:
-            place, frame = self.clock.place(call.thread, call.frame), call.frame
+            place, frame = self.clock.place(call.thread, call.frame), self.places.outside(call.frame)
             reads = self._reads(call, other, place)
             key = place, call.thread.module, mark.event, mark.op
             by_module = frame is not None and frame.f_code.co_filename.endswith("torch/nn/modules/module.py")

@@ -94,11 +94,8 @@ def _plain(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _caller(recorder: Session) -> FrameType | None:
-    """The frame that called the torch function, outside dtypetrace: healing's mode may be around ours."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and recorder.places.own(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
+    """The frame that called the torch function."""
+    return recorder.places.outside(sys._getframe(2))
 
 
 def _get_dtype(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

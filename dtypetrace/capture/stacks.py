@@ -71,6 +71,12 @@ class Places:
         """Whether a file is dtypetrace's own."""
         return filename.startswith(_OWN_FOLDER)
 
+    def outside(self, frame: FrameType | None) -> FrameType | None:
+        """The nearest frame from this one outwards that is not dtypetrace's own: healing's mode may be around ours."""
+        while frame is not None and self.own(frame.f_code.co_filename):
+            frame = frame.f_back
+        return frame
+
     def here(self, frame: FrameType | None, boundary: int = 0, outer: int = -1) -> int:
         """Number of the stack from ``frame`` up to the frame whose id is ``boundary``, continued in ``outer``.
 

@@ -662,3 +662,14 @@ def test_a_dtype_read_from_another_tensor_is_followed_while_healing(tmp_path):
     text = "net = nn.Linear(4, 2).half()\nwide = torch.ones(1, 4)\nx = torch.ones(1, 4, dtype=torch.float32).to(wide.dtype)\nnet(x)"
     plain, mended = programs.run(tmp_path, text), healed(tmp_path, text)
     assert mended.only.culprit.origin.line == plain.only.culprit.origin.line == 2
+
+
+@pytest.mark.parametrize(
+    "cast", ["x.to(torch.float32)", "x.float()", "x.type(torch.float32)", "x.to(x.device, x.dtype)"]
+)
+def test_a_cast_that_changes_nothing_decides_while_healing_too(cast, tmp_path):
+    """The caller of the call is the program, not healing's own mode around it."""
+    text = f"net = nn.Linear(4, 2).half()\nx = torch.ones(1, 4)\ny = {cast}\nnet(y)"
+    plain, mended = programs.run(tmp_path, text), healed(tmp_path, text)
+    born = 2 if "dtype" in cast else 3
+    assert mended.only.culprit.origin.line == plain.only.culprit.origin.line == born

@@ -56,8 +56,11 @@ def find(recording: Recording) -> Iterator[Finding]:
     """Findings DT401 to DT503: from what ran, then from the plans that were looked at; each code once."""
     found: set[str] = set()
     trains = any(op.phase in ("backward", "optimizer") for op in recording.ops)
-    plans = (plan for plan in recording.plans if trains or plan.asked)
-    for finding in (*_from_ops(recording), *(f for plan in plans for f in judge(recording, plan))):
+    planned = [f for plan in recording.plans if trains or plan.asked for f in judge(recording, plan)]
+    ran = list(_from_ops(recording))
+    if not any(f.code == "DT401" for f in (*ran, *planned)):  # whose remedy leaves nothing to scale
+        ran += _unscaled_backward(recording)
+    for finding in (*ran, *planned):
         if finding.code not in found:
             found.add(finding.code)
             yield replace(finding, title=titles.specific(finding))  # preflight shows them as they are
@@ -298,13 +301,9 @@ def computing_in(recording: Recording, place: Place, dtype: str) -> tuple[Edit, 
 def _from_ops(recording: Recording) -> Iterator[Finding]:
     yield from _scaled_bfloat16(recording)
     yield from _scaled_without_float16(recording)
-    recast: list[Finding] = []
     if any(op.phase == "backward" for op in recording.ops):
         for computes, other in OTHER_HALF.items():
-            recast += _cast_by_autocast(recording, computes, other)
-    yield from recast
-    if not recast:  # whose remedy, autocast in the weights' dtype, leaves nothing to scale
-        yield from _unscaled_backward(recording)
+            yield from _cast_by_autocast(recording, computes, other)
 
 
 def _scaled_bfloat16(recording: Recording) -> Iterator[Finding]:

@@ -377,8 +377,10 @@ def sends(recording: Recording, op: Op) -> str:
         return ""
     if "gather" in op.aten:
         return "weights gathered"
-    if op.inputs[0].holder == "parameter" and ("broadcast" in op.aten or "send" in op.aten):
-        return "weights sent"
+    if "broadcast" in op.aten or "send" in op.aten:
+        sent = op.inputs[0]
+        held = 0 <= sent.event < len(recording.events) and recording.events[sent.event].how in ("parameter", "cast")
+        return "weights sent" if sent.holder == "parameter" or held and not op.module else ""
     made = graph.unmoved(recording.ops, op.inputs[0].producer) if op.inputs[0].producer >= 0 else -1
     backward = op.phase == "backward" or made >= 0 and recording.ops[made].phase == "backward"
     return ("gradients" if backward else "activations" if op.module else "") if "reduce" in op.aten else ""

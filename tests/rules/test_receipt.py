@@ -325,3 +325,18 @@ for _ in range(3):
             a.lerp_(p.half(), 0.1)
 """
     assert rows(programs.run(tmp_path, text).trace, "copies of weights") == [("averages", "float16", "float32")]
+
+
+def test_weights_that_are_sent_have_a_row(tmp_path):
+    text = """
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+model = nn.Linear(4, 4)
+model(torch.randn(2, 4))
+for p in model.parameters():
+    dist.broadcast(p.data.bfloat16(), 0)
+loss = torch.zeros(())
+dist.all_reduce(loss)
+dist.destroy_process_group()
+"""
+    assert rows(programs.run(tmp_path, text).trace, "reduction") == [("weights sent", "bfloat16", "")]

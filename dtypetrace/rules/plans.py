@@ -330,8 +330,8 @@ def _scaled_without_float16(recording: Recording) -> Iterator[Finding]:
 
 def _unscaled_backward(recording: Recording) -> Iterator[Finding]:
     """DT404: gradients passed through float16, and nothing scaled the loss, even where a scaler divides them by its
-    scale. What was seen to become zero is a finding of its own. A loss that ends in a product with a number may be
-    scaled by hand."""
+    scale; a note where values were measured and none became zero. Many that did are a finding of their own. A loss that
+    ends in a product with a number may be scaled by hand."""
     backward = [op for op in recording.ops if op.phase == "backward" and op.of >= 0]
     through = [op for op in backward if "float16" in op.outputs and recording.ops[op.of].autocast.endswith(":float16")]
     check = graph.scaler_check(recording)
@@ -350,7 +350,8 @@ def _unscaled_backward(recording: Recording) -> Iterator[Finding]:
     if check is not None:
         title = "a loss scaler divides the gradients of a loss that it did not scale"
         said = f"the gradients of {_many(chosen)} pass through float16 as they are; the scaler then divides them"
-    case = _Case("DT404", "warning", chosen, title=title, at_birth=False)
+    harmless = check is None and measured and not any(v.flushed for v in measured)
+    case = _Case("DT404", "note" if harmless else "warning", chosen, title=title, at_birth=False)
     yield _finding(recording, Plan(recording.ops[first.of].place, ""), case, said, _SCALE_LOSS)
 
 

@@ -18,26 +18,28 @@ _LARGEST = 1 << 20
 """Elements of the largest tensor from which is chosen again."""
 
 
-def compared(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, reference: Tensor) -> Tensor | None:
+def compared(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, reference: Tensor, others: tuple[Any, ...]
+) -> Tensor | None:
     """For one call: the squared error of what is chosen from, its squared size, both without the mean; the choices that
     would be others, and all choices. None for a call that only takes an extreme value.
 
-    reference: that of the first argument, of the same shape.
+    reference: that of the first argument, of the same shape. others: the other arguments, as references too.
     """
     source, places = args[0], _places(out)
     if places is None or not 0 < source.numel() <= _LARGEST or reference.is_complex():
         return None
-    again = _places(func(reference, *args[1:], **kwargs))
+    again = _places(func(reference, *others, **kwargs))
     if again is None or again.shape != places.shape:
         return None
     dim = _dimension(func, args, kwargs)
     wide = source.to(reference.dtype)
     known = torch.isfinite(wide) & torch.isfinite(reference)
     error, size = (_without_mean(torch.where(known, t, 0.0), known, dim) for t in (wide - reference, reference))
-    others = places != again
+    wrong = places != again
     if func.overloadpacket is _aten.topk and dim is not None:  # the same numbers in another order are no other choice
-        others = (places.movedim(dim, -1)[..., None] != again.movedim(dim, -1)[..., None, :]).all(-1)
-    return _sums(error.square().sum(), size.square().sum(), others, rarer(again) if again.dtype is torch.bool else None)
+        wrong = (places.movedim(dim, -1)[..., None] != again.movedim(dim, -1)[..., None, :]).all(-1)
+    return _sums(error.square().sum(), size.square().sum(), wrong, rarer(again) if again.dtype is torch.bool else None)
 
 
 def rarer(answers: Tensor) -> Tensor:

@@ -164,8 +164,9 @@ class Engine:
         )
         call = ReferencedCall(self.shadows, done, kind, tensors, before)
         if kind.chooses and (reference := self._reference_of(args[0])) is not None and self.measuring:
-            self._add_above(number, (self.shadows.shadow(args[0]),))
-            self._chose(number, partial(choices.compared, func, args, kwargs, out, reference))
+            self._add_above(number, map(self.shadows.shadow, tensors_of(args)))
+            others = tuple(a if (own := self._reference_of(a)) is None else own for a in args[1:])
+            self._chose(number, partial(choices.compared, func, args, kwargs, out, reference, others))
         if not call.made:
             if kind.counts:
                 self._counted(number, args[0], out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
@@ -10,7 +11,7 @@ from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Recording, Trie
 from ..source import copies, editing, expressions
 from ..tables.dtypes import DTYPES, HALF
 from ..tables.english import quoted
-from ..tables.operators import tagged
+from ..tables.operators import tagged, writes
 from . import wide_weights
 from .advice import advise
 from .checks import born_otherwise
@@ -28,7 +29,7 @@ _DRIFT = 0.03125
 def find(run: Run) -> list[Finding]:
     """One finding for each place where such a tensor's dtype was decided and each line that changes it."""
     found: dict[tuple[object, ...], Finding] = {}
-    for v in run.recording.values:
+    for v in (*run.recording.values, *_put_back_unchanged(run)):
         op = run.ops[v.op]
         target = next((i for i in op.inputs[v.kept :] if i.dtype in HALF or i.dtype == _COUNTER), None)
         if (
@@ -41,6 +42,21 @@ def find(run: Run) -> list[Finding]:
             origin = f.culprit.origin.place.stack[:3] if f.culprit else ()
             found.setdefault((origin, f.site.file, f.site.line), f)
     return list(found.values())
+
+
+def _put_back_unchanged(run: Run) -> Iterator[Value]:
+    """What was measured of parts that are picked from a tensor, changed, and put back (``x[rows] += y``), where they
+    should change and did not."""
+    for p in (*run.recording.spot_checks, *run.recording.precisions):
+        op = run.ops[p.op]
+        if 0 <= p.changed < LEAST_MOVED and p.op in run.values and writes(op) and op.inputs[0].producer >= 0:
+            picked = run.ops[op.inputs[0].producer].inputs
+            base = picked[0].producer if picked else -1
+            if any(writes(u) and u.inputs[0].producer == base for u in (run.ops[n] for n in run.users[p.op])):
+                yield replace(run.values[p.op], due=_SHARE, done=round(_SHARE * p.changed))
+
+
+_SHARE = 1000
 
 
 def stands_still(run: Run, v: Value) -> bool:

@@ -46,6 +46,8 @@ _OTHERS = 0.1
 routers with a rounded bias in public reports, from 5% on."""
 _OTHERS_COMPARED = 0.25
 """The same of comparisons, relative to the rarer of their two answers."""
+_COMPARED = 64
+"""The fewest comparisons of a call of which a share says something."""
 _OTHERS_BY_CAST = 0.02
 """The same where one cast of a wider number makes the difference, which would have been there to choose by."""
 _NEARLY_ALL = 0.9
@@ -365,7 +367,7 @@ class Losses:
             if is_cast(op):
                 counts = p.others >= _OTHERS and (self._serves_as_index(number) or self._were_integers(number))
             elif op.outputs[:1] == ("bool",):
-                counts = p.others >= _OTHERS_COMPARED and self._narrowed_before(number) >= 0
+                counts = p.others >= _OTHERS_COMPARED and prod(op.shape) >= _COMPARED
             else:
                 clear = p.others >= _OTHERS and p.apart >= least or self._narrowed_before(number) >= 0
                 counts = clear and self._chosen(number)

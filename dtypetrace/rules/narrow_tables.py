@@ -97,7 +97,9 @@ def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
     source = source_of(run, number)
     if not source.pure or not source.narrow:
         return
-    at, index = source.narrow[-1]
+    at, index = _rounded_first(run, source)
+    if tagged(name, "angle") and run.exact(graph.unmoved(run.ops, run.ops[at].inputs[index].producer)):
+        return
     what = _too_many(run, op, source.counted, (at, index))
     if what:
         yield table_finding(run, Narrow(at, index, what, table=number), op)
@@ -239,8 +241,7 @@ def measured(
             coarse.add(number)
             continue
         source = source_of(run, number, MEASURED_NO_TABLE)
-        narrow = _rounded_first(losses, source)
-        narrow = narrow or ((number, -1) if op.outputs[0] in HALF else None)
+        narrow = _rounded_first(run, source) if source.narrow else (number, -1) if op.outputs[0] in HALF else None
         if source.pure and narrow is not None and (source.counted or not counted):
             coarse.add(number)
             at, index = narrow
@@ -249,14 +250,14 @@ def measured(
     yield from found.values()
 
 
-def _rounded_first(losses: Losses, source: Source) -> tuple[int, int] | None:
-    """The first op, and its operand, that took numbers which had been rounded; those that are exact in a narrow dtype
-    are no cause."""
-    for at, index in reversed(source.narrow):
-        made = graph.unmoved(losses.run.ops, losses.run.ops[at].inputs[index].producer)
-        if made in losses.of and losses.of[made].total:
-            return at, index
-    return source.narrow[-1] if source.narrow else None
+def _rounded_first(run: Run, source: Source) -> tuple[int, int]:
+    """The first op, and its operand, that took numbers which may have been rounded. Those that are exact in a narrow
+    dtype are no cause, unless what is added up from them is not."""
+    taken = (
+        (graph.unmoved(run.ops, run.ops[at].inputs[index].producer), at, index) for at, index in source.narrow[::-1]
+    )
+    rounds = lambda made, at: not run.exact(made) or tagged(run.ops[at], "running")
+    return next(((at, index) for made, at, index in taken if rounds(made, at)), source.narrow[-1])
 
 
 def _changes_a_state(op: Op) -> bool:

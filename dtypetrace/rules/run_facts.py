@@ -191,6 +191,15 @@ class Run:
         return {v.op: v for v in self.recording.values}
 
     @cached_property
+    def _errors(self) -> dict[int, float]:
+        """The measured error of each op's results, relative to them."""
+        return {p.op: p.total for p in (*self.recording.spot_checks, *self.recording.precisions)}
+
+    def exact(self, number: int) -> bool:
+        """Whether an op's results were measured and have no error at all."""
+        return not self._errors.get(number, 1.0)
+
+    @cached_property
     def peaks(self) -> dict[int, float]:
         """The greatest magnitude in each op's results, where values were measured."""
         return {number: v.peak for number, v in self.values.items()}

@@ -203,9 +203,11 @@ def _finding_html(finding: Finding) -> str:
 
 
 def _finding_text(finding: Finding, printer: Any, cycle: bool) -> None:
-    from . import report
+    from .render import console
+    from .render.layout import Display
 
-    printer.text(report.text(Recording(sources=finding.sources), (finding,)).rpartition("\n\n")[0])
+    shown = console.block(Display(), Recording(sources=finding.sources), finding)
+    printer.text("\n".join(line for line, _ in shown))
 
 
 # how IPython shows a finding; set here because records do not know how they are shown

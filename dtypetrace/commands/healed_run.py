@@ -1,7 +1,8 @@
-"""One watched and healed run of a program in a process of its own, with some of its files patched.
+"""One watched and healed run of a program in a process of its own, with some of its files patched; or one with a
+reference in higher precision, for ``dtypetrace plan``.
 
-``autofix`` starts ``python -m dtypetrace.commands.healed_run REQUEST.json`` for the run that finds the problems and for
-each run that tries a patch. Patched text is compiled under its original path, so relative imports, data files and
+``repair.runs`` starts ``python -m dtypetrace.commands.healed_run REQUEST.json`` for the run that finds the problems and
+for each run that tries a patch. Patched text is compiled under its original path, so relative imports, data files and
 ``inspect.getsource`` work as usual. Processes that the program spawns see the files on disk. To compare two runs, what
 the program computes and prints is written down (``records.ledger``).
 """
@@ -107,22 +108,24 @@ class _HealedRun:
         from ..tracing import Trace
 
         torch.manual_seed(0)
-        source = self.request["source"]
+        asked = self.request
+        whole = {"script": self.program.file or None, "source": asked["source"], "steps": asked["steps"]}
+        if asked["keep"] is not None:
+            self.trace = Trace(whole_script=True, reference=True, keep_wide=tuple(asked["keep"]), **whole)
+            self.trace.start()
+            return
         self.trace = Trace(
-            None,
             whole_script=True,
-            script=self.program.file or None,
-            source=source,
-            steps=self.request["steps"],
             numerics=True,
-            compare_steps=self.request["compare_steps"],
-            compile="on" if self.request["compiled"] else None,
+            compare_steps=asked["compare_steps"],
+            compile="on" if asked["compiled"] else None,
             autofix=partial(
                 LedgerHealer,
                 judge=ruling,
                 ledger=self.ledger,
                 began=lambda *value: self.adapters.backward(*value),
             ),
+            **whole,
         )
         self.adapters = Adapters(self.request["adapters"], self.trace._watch.recorder.event_of)
         self.adapters.install()  # before the trace, which ends the program at its last step

@@ -4,19 +4,16 @@ it."""
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
-from ..errors import TraceFileError, UsageError
-from ..repair import children
+from ..errors import UsageError
 from . import arguments, signals
 
 if TYPE_CHECKING:
     from ..records import Recording
+    from ..repair.runs import Runner
     from ..rules.precision_plan import PrecisionPlan
     from ..source.patch import Patch
 
@@ -62,12 +59,15 @@ class PlanCommand:
         status = program.refused()
         if status is not None:
             return SystemExit(status)
+        from ..repair.runs import Runner
         from ..rules import precision_plan
 
-        with signals.said("plan"), tempfile.TemporaryDirectory() as folder:
-            runner = _Runner([program.name, *program.argv[1:]], options.as_module, options.steps, Path(folder))
-            first = runner.run((), shown=True)
-            plan = precision_plan.search(first, runner.run, options.tolerance)
+        with (
+            signals.said("plan"),
+            Runner([program.name, *program.argv[1:]], options.as_module, options.steps) as runner,
+        ):
+            first = _run(runner, (), shown=True)
+            plan = precision_plan.search(first, partial(_run, runner), options.tolerance)
             print(plan)
             if plan.keep and plan.verified:
                 print(_patch(runner, first, plan))
@@ -75,14 +75,28 @@ class PlanCommand:
         return SystemExit(int(not (plan.verified or fine)))
 
 
-def _patch(runner: _Runner, first: Recording, plan: PrecisionPlan) -> str:
+def _run(runner: Runner, keep: Sequence[str], patch: Patch | None = None, *, shown: bool = False) -> Recording:
+    """One run with some modules in float32, or with a patch. Raises UsageError where it recorded nothing."""
+    from ..repair.runs import RunFailed
+    from ..source.patch import Patch
+
+    try:
+        outcome = runner(patch or Patch(), shown=shown, keep=keep)
+    except RunFailed as failure:
+        raise UsageError(str(failure)) from None
+    if not outcome.recording.ops:
+        raise UsageError(f"{runner.words[0]} ended with {outcome.ending}, and nothing of it was recorded")
+    return outcome.recording
+
+
+def _patch(runner: Runner, first: Recording, plan: PrecisionPlan) -> str:
     """The plan as a diff that was run and stays within the tolerance, else what to do instead."""
     from ..repair import plan_patch
     from ..rules.precision_plan import step_error
 
     for patch in plan_patch.patches(first, [c.module for c in plan.keep]):
         try:
-            error = step_error(runner.run((), patch)).worst
+            error = step_error(_run(runner, (), patch)).worst
         except (UsageError, ValueError):
             continue  # the patched program does not run
         if error <= plan.tolerance:
@@ -99,31 +113,3 @@ def _share(text: str) -> float:
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a share between 0 and 1")
     return value
-
-
-class _Runner:
-    """Runs the script with some modules kept in float32, or patched, and reads what was measured."""
-
-    def __init__(self, words: list[str], as_module: bool, steps: int, folder: Path) -> None:
-        self.asked: dict[str, Any] = {"words": words, "as_module": as_module, "steps": steps}
-        self.request, self.trace = folder / "request.json", folder / "trace.json"
-
-    def run(self, keep: tuple[str, ...], patch: Patch | None = None, *, shown: bool = False) -> Recording:
-        """The recording of one run. Raises UsageError where it recorded nothing."""
-        from .. import saved
-
-        texts = patch.texts if patch is not None else {}
-        encodings = {file: patch.patched_files[file].encoding for file in texts} if patch is not None else {}
-        asked = {**self.asked, "keep": keep, "texts": texts, "encodings": encodings, "trace": str(self.trace)}
-        self.request.write_text(json.dumps(asked), "utf-8")
-        self.trace.unlink(missing_ok=True)
-        silent = None if shown else subprocess.DEVNULL
-        command = [sys.executable, "-m", "dtypetrace.commands.plan_run", str(self.request)]
-        sys.stderr.flush()
-        status = children.run(command, stdout=2 if shown else silent, stderr=silent)
-        try:
-            return saved.load(self.trace).recording
-        except (OSError, TraceFileError) as error:
-            raise UsageError(
-                f"{self.asked['words'][0]} ended with status {status} and left no trace: {error}"
-            ) from None

@@ -39,9 +39,9 @@ class FatalSignals:
     """Calls ``work`` once, with the signal's name, before one of these signals ends the process. For the main
     thread."""
 
-    def __init__(self, work: Callable[[str], None], names: tuple[str, ...] = NAMES) -> None:
+    def __init__(self, work: Callable[[str], None]) -> None:
         self._work = work
-        self._numbers = {int(getattr(signal, name)) for name in names if hasattr(signal, name)}
+        self._numbers = {int(getattr(signal, name)) for name in NAMES if hasattr(signal, name)}
         self._owner = os.getpid()
         self._claim = threading.Lock()
         self._ours: set[int] = set()

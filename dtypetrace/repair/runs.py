@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -116,33 +117,34 @@ class Runner:
         adapters: str = AS_THEY_ARE,
         compare_steps: int = 0,
         compiled: bool = False,
+        keep: Sequence[str] | None = None,
     ) -> Outcome:
         """Runs it with a patch.
 
         ``shown``: its output goes to stderr, else nowhere. ``adapters``: which of the three runs of ``lora.verdict``
         is. ``compare_steps``: optimizer steps that are compared with the same steps in higher precision.
-        ``compiled``: compiled functions run compiled. Raises RunFailed where the run returns no answer, OutOfTime where
-        the clock ends it.
+        ``compiled``: compiled functions run compiled. ``keep``: nothing is healed; the run has a reference in higher
+        precision, and these modules compute in float32. Raises RunFailed where the run returns no answer, OutOfTime
+        where the clock ends it.
         """
+        asked = {"adapters": adapters, "compare_steps": compare_steps, "compiled": compiled, "keep": keep}
         if compiled:  # not in a fork: the compiler has threads and processes of its own
             self.__exit__()
-        found = self._ran(patch, shown, adapters, compare_steps, compiled)
+        found = self._ran(patch, shown, asked)
         if self.warm is not None and _older(found.recording):
             self.__exit__()  # a tensor that an import made: only a fresh interpreter sees its birth
-            found = self._ran(patch, False, adapters, compare_steps)
+            found = self._ran(patch, False, {**asked, "compiled": False})
         return found
 
-    def _ran(self, patch: Patch, shown: bool, adapters: str, compare_steps: int, compiled: bool = False) -> Outcome:
+    def _ran(self, patch: Patch, shown: bool, how: Mapping[str, Any]) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="dtypetrace-") as folder:
             request, answer, trace = (Path(folder, name) for name in ("request.json", "answer.json", "trace"))
             asked = {
+                **how,
                 "words": self.words,
                 "as_module": self.as_module,
                 "steps": self.steps,
                 "source": self.source,
-                "adapters": adapters,
-                "compare_steps": compare_steps,
-                "compiled": compiled,
                 "texts": patch.texts,
                 "encodings": {file: patch.patched_files[file].encoding for file in patch.texts},
                 "answer": str(answer),

@@ -187,34 +187,6 @@ def giving(words: str) -> _Giving:
     raise ValueError(f"no such result: {words}")
 
 
-RESULTS = (
-    "#0",
-    "promote",
-    "promote+",
-    "promote float",
-    "promote+ float",
-    "#1",
-    "#-1",
-    "#2",
-    "#3",
-    "#4",
-    "#5",
-    "dtype",
-    "promote sum",
-    "of0 sum",
-    "of0 real",
-    "promote real",
-    "of0 complex",
-    "promote complex",
-    "of0 float",
-    "of0 accumulate",
-    "promote accumulate",
-    "of0 accumulate float",
-    "of0 real float",
-    *DTYPES,
-)
-"""Every expression that a rule may return, the simplest first."""
-
 # ---------------------------------------------------------------- conditions
 
 _Holds = Callable[[Call], bool | None]

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dtypetrace.tables import rule_language
-from dtypetrace.tables.rule_language import RESULTS, Call, condition, giving
+from dtypetrace.tables.dtypes import DTYPES
+from dtypetrace.tables.rule_language import Call, condition, giving
 
 from .observe import Seen
 
@@ -23,6 +24,34 @@ _MOST_VALUES = 10
 _FEW_CASES = 3
 _PAIRED = 160
 """Conditions that are tried in pairs: the first ones, which are about dtypes."""
+
+RESULTS = (
+    "#0",
+    "promote",
+    "promote+",
+    "promote float",
+    "promote+ float",
+    "#1",
+    "#-1",
+    "#2",
+    "#3",
+    "#4",
+    "#5",
+    "dtype",
+    "promote sum",
+    "of0 sum",
+    "of0 real",
+    "promote real",
+    "of0 complex",
+    "promote complex",
+    "of0 float",
+    "of0 accumulate",
+    "promote accumulate",
+    "of0 accumulate float",
+    "of0 real float",
+    *DTYPES,
+)
+"""Every expression that a rule may return, the simplest first."""
 
 
 @dataclass(frozen=True)

@@ -205,11 +205,13 @@ class Modules:
         """The variable of a module that calls itself: the object whose method the first frame outside calls."""
         inside = [f.function.rpartition(".")[0].rpartition(".")[2] in root.classes for f in stack]
         first = inside.index(True) if True in inside else 0
-        outside = next((f for f, own in list(zip(stack, inside))[first:] if not own), None)
-        node = expressions.expression_at(text, outside) if outside is not None else None
-        used = expressions.dotted(node.func if isinstance(node, ast.Call) else node) if node is not None else None
-        owner = (used or "").rpartition(".")[0]
-        return owner if owner != "self" else None
+        for frame in (f for f, own in list(zip(stack, inside))[first:] if not own):
+            node = expressions.expression_at(text, frame)
+            used = expressions.dotted(node.func if isinstance(node, ast.Call) else node) if node is not None else None
+            owner = (used or "").rpartition(".")[0]
+            if owner or frame.user:  # a library's decorator calls the method by a name of its own
+                return owner if owner != "self" else None
+        return None
 
     def holder_of(self, parameter: torch.Tensor) -> int:
         """Number of the module that holds a parameter, -1 where no known model does."""

@@ -77,7 +77,8 @@ class Excerpt:
         written = self.recording.line(frame.file, frame.line)
         if not self._fits(written):
             written = _without_comment(written)
-        begin = (frame.column or 1) - 1
+        indented = len(written) - len(written.lstrip())
+        begin = frame.column - 1 if frame.column else indented  # without a column: the whole line
         end = (frame.end_column or 1) - 1 if frame.end_line == frame.line else len(_without_comment(written))
         begin = begin if begin < len(written) else len(written) - len(written.lstrip())
         head, span = self.display.printable(written[:begin]), self.display.printable(written[:end])

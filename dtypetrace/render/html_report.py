@@ -35,6 +35,7 @@ class Page:
     not_seen: list[str] = field(default_factory=list)
     partly: list[str] = field(default_factory=list)
     """Which steps were watched, and which compiled code was not judged, where that is not all."""
+    saw_all: bool = True
     cards: list[Card] = field(default_factory=list)
     receipt: list[receipts.Line] = field(default_factory=list)
     receipt_titles: tuple[str, ...] = receipts.TITLES
@@ -76,6 +77,7 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool) ->
         stopped=_stopped(recording),
         not_seen=list(recording.not_seen),
         partly=_partly(recording, findings),
+        saw_all=not (recording.not_seen or coverage.watched(recording) or coverage.compiled(recording)),
         cards=[
             card(recording, f, anchor, source=source, brief=number >= _DRAWN)
             for number, (anchor, f) in enumerate(zip(anchors, findings))

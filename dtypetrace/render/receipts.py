@@ -34,7 +34,8 @@ def lines(rows: Sequence[ReceiptRow]) -> Iterator[Line]:
         what = row.what if len(row.what) <= _WIDEST else row.what[: _WIDEST - 1] + "…"
         where = _where(row) if row.differs or row.share < 1 or row.part.startswith("checkpoint") else ""
         size = quantity(row.bytes, "B") if row.bytes else ""
-        size = f"{row.share:.0%}" if row.part in _SHARES else size
+        if row.part in _SHARES:
+            size = f"{row.share:.0%}" if row.share >= 0.005 else "<1%"
         yield Line(("" if row.part == above else row.part, what, row.dtype, size, asked, where), row.dtype, row.differs)
         above = row.part
 

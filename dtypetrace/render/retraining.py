@@ -89,9 +89,11 @@ def coincide(result: Retraining) -> bool:
 
 
 def beside_the_first_run(result: Retraining) -> bool:
-    """Whether the float32 run is compared with that of the adapters as they are; where that run's losses are not
-    finite, with untrained ones."""
+    """Whether the float32 run is compared with that of the adapters as they are; where those learn, too, or that run's
+    losses are not finite, with untrained ones."""
     losses = result.before.losses
+    if result.untrained and result.adapters and all(v.before.verdict == "healthy" for v in result.adapters):
+        return False
     return len(losses) == len(result.after.losses) and all(map(math.isfinite, losses))
 
 

@@ -279,7 +279,7 @@ def _class_of(op: Op, number: int, named: Mapping[int, str]) -> str:
         return "loss" if not is_cast(op) and not is_move(op) else ""
     if tagged(name, "softmax", "log_softmax"):
         return "softmax"
-    return "norms" if "norm" in op.op and not (is_cast(op) or is_move(op)) else ""
+    return "norms" if tagged(name, "norm") or tagged(op.op, "norm") and not (is_cast(op) or is_move(op)) else ""
 
 
 def _head(recording: Recording) -> int:

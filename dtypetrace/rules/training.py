@@ -136,7 +136,8 @@ def _finding(recording: Recording, group: _Group) -> Finding:
     )
     origin = born(recording, worst)
     culprit = next((o for o in operands if o.name == worst.name), None)
-    made = f"{worst.dtype} weights, such as {titles.shared([worst.name], 1)}, are made here"
+    made = f"{worst.dtype} weights, such as {titles.shared([worst.name], 1)}, "
+    made += "come in here: they were made before the trace" if origin.kind == "input" else "are made here"
     still = group.dead or all(u.moved == 0 for u in updates)
     ends = FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=_what(code, worst, still))
     change, lines = wide_weights.advice(recording, origin, worst.dtype, site)

@@ -62,6 +62,11 @@ NAMES = {
     # what is called, then the module and the parameter that the refusal names
     "encode": ("vae = Coder().half()\nvae.encode(ONES)", "vae.encoder.0", "encoder.0.weight"),
     "a method behind a decorator and another method": ("vae = Coder().half()\nvae.decode(ONES)", "vae.decoder", "decoder.weight"),
+    "a method behind a library's decorator": (
+        "from diffusers.utils.accelerate_utils import apply_forward_hook\nCoder.encode = apply_forward_hook(Coder.encode)\nCoder._hf_hook = None\n"
+        "vae = Coder().half()\nvae._hf_hook = type('Hook', (), {'pre_forward': lambda *_: None})()\nvae.encode(ONES)",
+        "vae.encoder.0", "encoder.0.weight",
+    ),
     "a property": ("vae = Coder()\nvae.latent", "vae.encoder.0", "encoder.0.weight"),
     "a method of what holds it": ("pair = Pair().half()\npair.features(ONES)", "pair.first.encoder.0", "first.encoder.0.weight"),
     "forward, without the call": ("vae = Coder().half()\nvae.forward(ONES)", "vae.encoder.0", "encoder.0.weight"),

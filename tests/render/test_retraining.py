@@ -55,3 +55,9 @@ def test_the_text_says_the_same():
         assert ("onfirmed: in float32 the adapters learn" in text) is seen
         assert ("the loss curve looks the same as with" in text) is not seen
         assert ("the one adapter learns" in text) is seen
+
+
+def test_adapters_that_learn_as_they_are_are_compared_with_untrained_ones():
+    side = AdapterInRun("float32", "healthy", (), 1.0, 0.0, 0.0, 0.0, 1.0, 1e-4, 1e-9, ())
+    shown = replace(result(FALLING, FALLING), adapters=(AdapterVerdict("up", side, side),))
+    assert retraining.headline(shown) == "Confirmed: in float32 the adapters learn"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -94,6 +96,36 @@ def test_the_trial_is_in_every_view(tmp_path):
     assert again.findings[0].tried == t.findings[0].tried and again.findings[0].tried.cures
     t.report(tmp_path / "t.html")
     assert "tried: without this rounding" in (tmp_path / "t.html").read_text("utf-8")
+
+
+def small_steps():
+    total = torch.ones(32, 32, dtype=torch.bfloat16)
+    step = 1e-3 * torch.rand(32, 32)
+    for _ in range(12):
+        total += step.bfloat16()
+    return (total.float() - 1).mean().item()
+
+
+def test_what_was_changed_in_place_is_made_again_with_all_its_changes():
+    """Torch counts a write only when it has returned."""
+    t = tried(small_steps)
+    add = next(n for n, op in enumerate(t.recording.ops) if op.op == "add_")
+    ends = [x for x in t.recording.trials if x.op > add and x.undone == (add,)]
+    assert ends and all(x.after < 0.01 < 0.9 < x.before for x in ends)
+
+
+def test_a_finding_is_tried_at_its_lines_once():
+    from dtypetrace.rules.run_facts import Run
+    from dtypetrace.rules.trials import Suspected
+
+    t = tried(small_steps)
+    suspected = Suspected(Run(t.recording))
+    found = [f for f in t.findings if f.kind == "lost-update"]
+    assert found and all(not f.tried.missing for f in found) and suspected.asked(found) == []
+    asked = suspected.asked([dataclasses.replace(f, tried=None) for f in found])
+    add = next(n for n, op in enumerate(t.recording.ops) if op.op == "add_")
+    assert {number for number, _, _ in asked} >= {add} and any((add,) in sets for _, sets, _ in asked)
+    assert suspected.asked([dataclasses.replace(f, tried=None, severity="note") for f in found]) == []
 
 
 # ---------------------------------------------------------------- the tape

@@ -245,3 +245,44 @@ def test_products_of_8_bit_matrices(dtype, found, tmp_path):
     assert codes == found
     for f in program.findings:
         assert program.at(f.site).endswith("# multiplied")
+
+
+RATINGS = """
+table = torch.full((40,), 1500.0, dtype=torch.{dtype})
+for day in range(12):
+    rows = torch.randperm(40)[:20]
+    table[rows] += torch.rand(20).to(table.dtype)
+print(table.float().mean().item())
+"""
+
+
+@pytest.mark.parametrize(("dtype", "found"), [("bfloat16", ["DT307"]), ("float32", [])])
+def test_rows_that_are_picked_changed_and_put_back(dtype, found, tmp_path):
+    assert [code for code, _ in said(tmp_path, RATINGS.format(dtype=dtype))[1]] == found
+
+
+NEAR = """
+from torch.nn import functional as F
+torch.manual_seed(6)
+centre = torch.randn(64, 32)
+unit = F.normalize(torch.cat([centre, centre + {apart} * torch.randn(64, 32)]), dim=-1)
+similarity = (unit @ unit.T).bfloat16()
+similarity.fill_diagonal_(0)
+print((similarity > {limit}).any(1).sum().item())
+"""
+
+
+@pytest.mark.parametrize(("apart", "limit", "found"), [(0.06, 0.9985, ["DT308"]), (0.3, 0.7, [])])
+def test_what_is_compared_after_a_cast(apart, limit, found, tmp_path):
+    assert [code for code, _ in said(tmp_path, NEAR.format(apart=apart, limit=limit))[1]] == found
+
+
+@pytest.mark.parametrize(("eps", "found"), [("1e-8", ["DT302"]), ("1e-4", [])])
+def test_a_number_of_pythons_that_is_zero_in_float16(eps, found, tmp_path):
+    text = f"""
+    rows = torch.randn(8, 4)
+    rows[5] = 0
+    eps = torch.tensor({eps}, dtype=torch.float16)
+    print((rows / (rows.norm(dim=-1, keepdim=True) + eps.float())).sum().item())
+    """
+    assert [code for code, _ in said(tmp_path, text)[1]] == found

@@ -111,6 +111,7 @@ def test_everything_with_a_name_has_its_place(site):
     assert {name.lower() for name in schema["$defs"]} <= found["schema.html"].anchors
 
 
+@pytest.mark.exhaustive
 def test_a_mistake_in_a_page_fails_the_build(tmp_path):
     root = tmp_path / "copy"
     shutil.copytree(

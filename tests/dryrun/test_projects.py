@@ -84,7 +84,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mistake", one_in(3, list(MISTAKES)))
+@pytest.mark.parametrize("mistake", one_in(6, list(MISTAKES)))
 def test_a_mistake_is_found_at_its_line(tmp_path, mistake):
     name, right, wrong, born, collides = MISTAKES[mistake]
     ended, findings, lines = run(tmp_path, name, right, wrong)

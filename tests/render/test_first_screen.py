@@ -90,6 +90,11 @@ def test_one_search_finds_findings_modules_ops_and_lines(browser, reports):
         ):  # fmt: skip
             assert kind in [found.split()[0] for found in search(v, text)], text
         assert search(v, "no such thing") == ["nothing found"]
+        for text, kind in (("float16", "table"), ("parameters", "receipt")):  # a dtype, a part of the run
+            assert kind in [found.split()[0] for found in search(v, text)], text
+        search(v, "float16")
+        v.page.locator("#results li", has_text="Casts").click()
+        assert v.page.input_value("#casts input") == "float16"
         search(v, "linear_1")
         options = v.page.locator("#results li")
         module = next(n for n, text in enumerate(options.all_inner_texts()) if text.startswith("module"))

@@ -30,16 +30,24 @@ function indexed() {
   const others = counted("module", "module:", "module").filter(({ text }) => !names.has(text));
   const lines = [...counted("your line", "line:", "line"), ...counted("in", "line:", "line")];
   const ops = counted("op", "op:", "op");
-  return [...findings, ...shown, ...others, ...ops, ...lines].map((entry) => ({ ...entry, lower: (entry.all || entry.text).toLowerCase() }));
+  const receipt = all("#receipt tbody tr").map((row) => ({
+    kind: "receipt", text: [...row.cells].slice(0, 3).map((cell) => cell.textContent.trim()).filter(Boolean).join(" "), more: row.cells[3].textContent,
+    all: row.textContent, go: () => row.scrollIntoView({ block: "center" }),
+  }));
+  return [...findings, ...shown, ...others, ...ops, ...lines, ...receipt].map((entry) => ({ ...entry, lower: (entry.all || entry.text).toLowerCase() }));
 }
 function look() {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
   index = index || indexed();
   const rank = ({ text }) => (text.toLowerCase() === search.value.toLowerCase().trim() ? 0 : 1) * 1000 + Math.min(text.length, 999);
   const numbered = search.value.match(/^\s*(?:op\s*)?#?(\d+)\s*$/);
-  const found = !words.length ? [] : ["finding", "module", "op", "line"].flatMap((kind) => index
+  const found = !words.length ? [] : ["finding", "module", "op", "line", "receipt"].flatMap((kind) => index
     .filter((entry) => entry.kind === kind && words.every((word) => entry.lower.includes(word)))
     .sort((a, b) => rank(a) - rank(b)).slice(0, MOST));
+  for (const table of words.length ? Object.values(tables) : []) { // whatever else has these words: a dtype, a file, a cast
+    const { length } = table.fitting(search.value).rows, asked = search.value;
+    if (length) found.push({ kind: "table", text: table.title, more: `${length.toLocaleString("en")} row${length > 1 ? "s" : ""}`, go: () => { table.ask(asked); one("#" + table.name).scrollIntoView(); } });
+  }
   if (numbered && tables.ops && Number(numbered[1]) < tables.ops.rows) found.push({ kind: "op", text: "op " + numbered[1], more: "", go: () => go("op-" + numbered[1]) });
   results.replaceChildren(...found.map((entry, number) => {
     const item = make("li", { role: "option", id: "result-" + number, "aria-selected": "false" }, make("i", {}, entry.kind), make("span", {}, entry.text), make("i", {}, entry.more));

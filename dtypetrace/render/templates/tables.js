@@ -18,6 +18,7 @@ function family(name) {
 class Table {
   constructor(spec) {
     this.name = spec.id;
+    this.title = spec.title;
     this.rows = spec.rows;
     this.columns = spec.columns;
     this.texts = spec.columns.filter(({ values }) => values).map(({ label, at, values }) => ({ at, label, texts: values.map((v) => String(v).toLowerCase()) }));
@@ -66,11 +67,10 @@ class Table {
     shown.focus({ preventScroll: true });
     shown.scrollIntoView({ block: "center" });
   }
-  sieve(text) {
+  fitting(text) { // the rows, and the words that they were found by
     const whole = text.trim().toLowerCase();
     const [, from, to] = whole.match(/^ops:(\d+)-(\d+)$/) || [0, 0, this.rows - 1];
     const words = from ? [] : EXACT.test(whole) ? [whole] : whole.split(/\s+/).filter(Boolean);
-    this.hits = EXACT.test(whole) ? [] : words;
     const found = words.map((word) => {
       const [, kind, name] = word.match(EXACT) || []; // just this one, nothing that is called alike
       const fits = {
@@ -81,10 +81,14 @@ class Table {
       const asked = kind ? this.texts.filter(({ label }) => LABELS[kind].includes(label)) : this.texts;
       return asked.map(({ at, texts }) => ({ at, hit: texts.map(fits) }));
     });
-    this.order = [];
+    const rows = [];
     for (let row = Number(from); row <= to && row < this.rows; row++) {
-      if (found.every((groups) => groups.some(({ at, hit }) => hit[at[row]]))) this.order.push(row);
+      if (found.every((groups) => groups.some(({ at, hit }) => hit[at[row]]))) rows.push(row);
     }
+    return { rows, hits: EXACT.test(whole) ? [] : words };
+  }
+  sieve(text) {
+    ({ rows: this.order, hits: this.hits } = this.fitting(text));
     this.sort();
   }
   sort() {

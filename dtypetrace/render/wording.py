@@ -277,6 +277,7 @@ _EVENTS = {
     "worker": "the DataLoader worker at",
     "autocast": "autocast at",
     "reinterpret": "the view as another dtype at",
+    "computed": "the other model that it is computed with at",
     "trained": "the trained weights that it is computed with at",
     "promotion": "the promotion at",
 }

@@ -422,6 +422,7 @@ def birth_words(culprit: Operand, wanted: str | None) -> str:
         "load": f"cast the loaded tensors to {wanted}, or cast the module after it has loaded them",
         "cast": f"cast to {wanted} here instead of {culprit.dtype}",
         "autocast": f"cast the result to {wanted} where it leaves the autocast region",
+        "computed": f"cast the result to {wanted} where it is computed",
         "trained": f"cast the result to {wanted} where it leaves the weights that are trained",
         "reinterpret": f"view it as {wanted}",
         "worker": f"make {name} {wanted} in the dataset or collate function",

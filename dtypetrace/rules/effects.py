@@ -42,7 +42,7 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
     frame = next(iter(fix.place.stack), None)
     elsewhere = edit.file != fix.place.file  # the literal that decided the dtype stands there
     born = case.origin.place.stack if case.origin.kind == "parameter" else case.origin.place.stack[:1]
-    if born and case.origin.kind != "trained" and (frame in born or elsewhere):
+    if born and case.origin.kind not in ("trained", "computed") and (frame in born or elsewhere):
         made_by = frame if frame is not None and frame in born else born[0]
         events = enumerate(case.recording.events)
         same = {n: s for n, s in events if s.to == case.culprit.dtype and made_by in place_of(case, s.place).stack}

@@ -35,6 +35,7 @@ from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, wider
 from ..tables.english import quoted, subject
+from ..tables.operators import is_move
 from . import at_use, autocast_off, checks, coded, consequences, culprits, measured, titles, trials
 from .case import Case, trained_root
 from .principles import Verdict
@@ -181,7 +182,7 @@ def cause(origin: Origin, name: str = "") -> tuple[object, ...]:
     user, inner = origin.place.user_frame, origin.place.stack[0] if origin.place.stack else None
     if inner is None or user is None:
         return (origin.kind, origin.name or name)
-    if user is inner or origin.kind in ("parameter", "load", "trained"):  # one line makes the whole model
+    if user is inner or origin.kind in ("parameter", "load", "trained", "computed"):  # one line makes the whole model
         return user.file, user.line
     return user.file, user.line, inner.file, inner.function
 
@@ -253,9 +254,10 @@ def _judged(recording: Recording, refused: Refused) -> Judged:
     if chosen is None or culprit is None:
         return Judged(verdict, site, operands, None)
     flow = graph.flow(recording, chosen.event, measure)
-    if culprit.origin.kind == "trained":
+    if culprit.origin.kind in ("trained", "computed"):
         leaves = culprit.origin
-        said = f"{chosen.dtype} is born here: it is computed with weights that are trained in {chosen.dtype}"
+        weights = f"weights that are trained in {chosen.dtype}" if leaves.kind == "trained" else "another model"
+        said = f"{chosen.dtype} is born here: it is computed with {weights}"
         flow = (FlowStep(leaves.place, leaves.op or "", "", chosen.dtype, chosen.dtype, "value", said=said), *flow[1:])
     if culprit.dtype.startswith("python") and culprit.origin.place.stack[:1] != site.stack[:1]:
         flow = (FlowStep(culprit.origin.place, "", "", chosen.dtype, chosen.dtype, "value"),)
@@ -342,19 +344,40 @@ def _operand(recording: Recording, witness: Witness, measure: str | None, site: 
 
 
 def _handed_over(recording: Recording, witness: Witness, measure: str | None, refused: Refused) -> Origin | None:
-    """The line where a result of weights that are trained in a wider dtype leaves their model: those are right."""
+    """The line where a result of weights in a wider dtype leaves their model, if these are right: they are trained, or
+    are another model's, and the program went on computing with the result outside of any module."""
     if witness.holder is not None or not wider(witness.dtype, measure or witness.dtype):
         return None
     if autocast_off.ran_under(recording, refused) is not None:
         return None  # autocast would have narrowed it: not these weights are the story
-    root = trained_root(recording, refused, witness, measure) if recording.meta.get("trains") else -1
+    kind, root = "trained", trained_root(recording, refused, witness, measure) if recording.meta.get("trains") else -1
+    if root < 0:
+        kind, root = "computed", _of_another_model(recording, witness, measure, refused)
     number = graph.last_alone(recording, witness, root) if root >= 0 else -1
+    if kind == "computed":  # what a library makes of it is not the program's
+        number = next((n for n in graph.first_operands(recording.ops, number) if _own(recording, n)), -1)
+        number = number if number >= 0 and not recording.ops[number].module else -1
     if number < 0 or recording.ops[number].phase not in FORWARD:
         return None
     op = recording.ops[number]
     place, site = graph.place_of(recording, op.place), graph.place_of(recording, refused.place)
-    apart = place.user_frame != site.user_frame
-    return Origin("trained", recording.events[root].name, op.op, place) if apart else None
+    return Origin(kind, recording.events[root].name, op.op, place) if place.user_frame != site.user_frame else None
+
+
+def _own(recording: Recording, number: int) -> bool:
+    """Whether the program's own line ran an op that computes."""
+    op = recording.ops[number] if number >= 0 else None
+    return op is not None and not is_move(op) and graph.runs_own_line(recording, op)
+
+
+def _of_another_model(recording: Recording, witness: Witness, measure: str | None, refused: Refused) -> int:
+    """The event of the parameter of another model that decided an operand's dtype; -1 where none did."""
+    line = graph.lineage(recording, witness.event, measure)
+    if line is None or line.root.how != "parameter" or not refused.module:
+        return -1
+    own = {p.event for p in refused.model}
+    made = [n for n, event in enumerate(recording.events) if event is line.root]
+    return next((n for n in made if n not in own), -1)
 
 
 def _handed_on(recording: Recording, witness: Witness, site: Place, refused: Refused) -> tuple[str, str]:

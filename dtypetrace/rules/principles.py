@@ -253,6 +253,31 @@ def library_argument(case: Collision) -> Verdict | None:
     return Verdict(dtype, f"the library that calls this function passes it {dtype}")
 
 
+def cast_by_library(case: Collision) -> Verdict | None:
+    """Weights that the program cast are right where a library cast a value to another dtype by itself.
+
+    An accelerator that hands over what its prepared model returns in float32.
+    """
+    weights = {w.dtype for w in case.sides if w.holder == "parameter"}
+    values = [w for w in case.sides if w.holder is None]
+    if case.refused.wants != "agree" or len(weights) != 1 or len(case.present) != 2 or not values:
+        return None
+    held = {p.event for p in (*case.refused.model, *case.recording.parameters)}
+    if not all(_on_purpose(case, w) for w in case.sides if w.holder == "parameter"):
+        return None
+    for w in values:
+        line = graph.lineage(case.recording, w.event, next(iter(weights)))
+        stack = graph.place_of(case.recording, line.root.place).stack if line is not None else ()
+        if line is None or line.root.how != "cast" or not stack or stack[0].user or not line.root.explicit:
+            return None
+        if line.root.reads:
+            return None  # it passes on what another tensor has
+        if any(case.recording.events[event] is line.root for event in held if event >= 0):
+            return None
+    right = weights.pop()
+    return Verdict(right, f"the program cast the weights to {right}, and a library cast this by itself")
+
+
 # ---------------------------------------------------------------- what the parameters say
 
 
@@ -282,7 +307,7 @@ def trained_beside_frozen(case: Collision) -> Verdict | None:
     dtype, ops = trained.pop(), case.recording.ops
     moved = {p.event for p in case.refused.model if p.trained}
     weights = {event for w in values for event in _weights_above(case, w.producer, case.other(dtype))}
-    if not weights or weights & moved:
+    if not weights or weights & moved or ran_under(case.recording, case.refused):
         return None
     before = ops[: case.refused.after if case.refused.after >= 0 else None]
     ran = (op for op in before if flops(op) and op.phase in FORWARD and op.outputs[:1] == (dtype,))
@@ -593,6 +618,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     left_cast,
     ran_before,
     library_argument,
+    cast_by_library,
     integers_on_purpose,
     trained_outside,
     trained_beside_frozen,

@@ -63,7 +63,7 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
     spot = spot_at(recording, place)
     if spot is None:
         return None
-    if kind in ("promotion", "autocast", "trained"):
+    if kind in ("promotion", "autocast", "trained", "computed"):
         return _cast(recording, spot, spot.node, wanted)
     statement = spot.file.parents.get(spot.node)
     if isinstance(statement, ast.Assign) and spot.node in statement.targets:  # weight.data = average

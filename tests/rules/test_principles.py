@@ -362,6 +362,15 @@ def test_integers_on_purpose(how, wrong):
     assert decided(b.recording)[:2] == ("integers on purpose", "int64")
 
 
+@pytest.mark.parametrize(("cast", "given"), [("float16", "float32"), ("bfloat16", "float32"), ("float32", "float16")])
+def test_cast_by_library(cast, given):
+    b = RecordingBuilder()
+    weight = b.made(cast, "cast", explicit=True).as_parameter("head.weight")
+    value = b.made(given, "cast", explicit=True, library="trainer")
+    b.refused("linear", value, weight)
+    assert decided(b.recording)[:2] == ("cast by library", cast)
+
+
 def test_torch_integers():
     b = RecordingBuilder()
     b.refused("index_put_", b.made("int64"), b.made("int32"))

@@ -139,7 +139,7 @@ def _printed(healed: str, patched: str) -> tuple[int, str, float | None]:
     """The numbers that two runs print. A number is as exact as its last digit; other text must be the same."""
     one, other = _NUMBER.findall(healed), _NUMBER.findall(patched)
     what = "number{s} that the program prints"
-    if not one or _words(healed) != _words(patched):
+    if not one or not other or _words(healed) != _words(patched):
         return len(one), what, math.inf if one and other else None
     return len(one), what, max(_digits_apart(x, y) for x, y in zip(one, other))
 

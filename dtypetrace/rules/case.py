@@ -209,7 +209,7 @@ class Case:
         would have that dtype."""
         casts, taken = self.cast_at_call(dtype), (self.witness, *self.cast_with(dtype))
         made = refused_with(self.refused, dict.fromkeys((w.index for w in taken), dtype))
-        if not casts or isinstance(made, Gives) and any(d != dtype for d in made.dtypes):
+        if not casts or isinstance(made, Gives) and made.dtypes[:1] != (dtype,):
             return casts, ()
         return casts, one(editing.back_in_fallback(self.recording, self.site, casts[0].before, self.culprit.dtype))
 

@@ -79,7 +79,7 @@ def test_printed_numbers(one, other, apart):
 
 
 UPDATE = Update(
-    name="w", dtype="float32", shape=(4, 4), event=0, place=0, optimizer="SGD", steps=3, lr=0.1, eps=None, gradient_dtype="float32", gradient_event=0,
+    name="w", dtype="float32", shape=(4, 4), event=-1, place=0, optimizer="SGD", steps=3, lr=0.1, eps=None, gradient_dtype="float32", gradient_event=-1,
     absent=0, zero=0, broken_gradient=0, gradient_peak=1.0, subnormal=0.0, reached=16, moved=16, written=True, broken=0, magnitude=1.0, change=1e-2,
 )  # fmt: skip
 

@@ -126,16 +126,18 @@ def of_step(optimizer: Any, frame: FrameType | None) -> Iterator[Declared]:
 
     Reading a frame's variables keeps them alive as long as it runs: only calls are read that end with the step.
     """
-    by_trainer = False
+    by_trainer = prepared = False
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
         by_trainer |= name == "transformers.trainer"
+        prepared |= name == "accelerate.optimizer"
         for caller, told in _CALLERS.items() if "self" in frame.f_code.co_varnames else ():
             if name.startswith(caller):
                 with suppress(Exception):  # of a property of theirs
                     yield from tuple(told(frame.f_locals.get("self")))
         frame = frame.f_back
-    yield from launchers(by_trainer)
+    if by_trainer or prepared:  # a process has one such setting, also for what accelerate was never given
+        yield from launchers(by_trainer)
     for name, given in getattr(optimizer, "defaults", {}).items():
         if isinstance(given, torch.dtype):
             by = f"{type(optimizer).__name__}({name}=)"

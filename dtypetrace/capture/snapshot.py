@@ -159,7 +159,8 @@ def _live(recorder: Session, facts: dict[str, Any]) -> _Live:
 def _declared(recorder: Session) -> Iterator[tuple[Root | None, Declared]]:
     for root in recorder.modules.roots:
         yield from ((root, one) for one in root.declared)
-    yield from ((None, one) for one in recorder.told or declared.launchers())
+    # what steps was told by those that called it; a run without steps has only what the process was told
+    yield from ((None, one) for one in recorder.told or (() if recorder.steps_done else declared.launchers()))
 
 
 def _unchanged(recorder: Session, module: Callable[[int], str]) -> Iterator[Unchanged]:

@@ -271,7 +271,9 @@ class Strike:
             sys.unraisablehook = lost
         return self.moment
 
-    def _count(self, frame: FrameType, *_: Any) -> None:
+    def _count(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "c_call":  # the interpreter handles a signal after a call of C, and never before it
+            return
         self.after -= 1
         if self.after == 0:
             self.moment = moment(frame)
@@ -298,8 +300,10 @@ def events(work: Callable[[], Any], which: Callable[[FrameType], bool]) -> list[
     numbers: list[int] = []
     number = 0
 
-    def look(frame: FrameType, *_: Any) -> None:
+    def look(frame: FrameType, event: str, _: Any) -> None:
         nonlocal number
+        if event == "c_call":
+            return
         number += 1
         if which(frame):
             numbers.append(number)

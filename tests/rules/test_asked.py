@@ -416,6 +416,16 @@ folder = tempfile.mkdtemp()
 accelerator.save_state(folder)
 accelerator.load_state(folder)
 """,
+    "a probe that trains beside what accelerate prepared": LLAMA + ADAMW + """
+from accelerate import Accelerator
+accelerator = Accelerator(mixed_precision="bf16", cpu=True)
+probe = nn.Linear(8, 2)
+steps = torch.optim.SGD(probe.parameters(), lr=0.1)
+for _ in range(3):
+    steps.zero_grad()
+    probe(torch.randn(4, 8)).square().mean().backward()
+    steps.step()
+""",
     "transformers' Trainer, bf16": LLAMA + TRAINER + """
 Trainer(model, arguments, train_dataset=data).train()
 """,

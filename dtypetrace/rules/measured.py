@@ -254,7 +254,9 @@ def _at_op(
         given_up = (FlowStep(run.place(by), by.op, by.module, by.inputs[0].dtype, made, "cast"),)
     if (region := unscaled(losses.run, op, culprit)) is not None:
         culprit = replace(culprit, origin=Origin("autocast", None, "autocast", region, True))
-    rounded = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 and blamed != cause.op else []
+    beside = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 and blamed != cause.op else []
+    # a call rounds in several of its steps: it is one
+    rounded = list({_named(run, n): n for n in reversed(beside)}.values())
     notes = [consequence, *_begins(losses, sorted(rounded), made)]
     backward = op.phase in ("backward", "recompute")
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)

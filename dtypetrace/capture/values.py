@@ -366,7 +366,8 @@ class Values:
             read = [part.read() for part in (*self._outputs.parts, *self._parts)]
             first, stale = self._outputs.first.read(), self.cached.read()
         found = []
-        for number in sorted({n for rows in (*read, self._vanished) for n in rows if n >= 0}):
+        numbers = {n for rows in read for n in rows} | set(self._vanished)
+        for number in sorted(n for n in numbers if n >= 0):
             known: dict[str, Any] = {**_NO_OUTPUTS}
             for rows in read:
                 known.update(rows.get(number, ()))

@@ -158,17 +158,17 @@ def kept_out(text: ProgramText, place: Place, model: str, owner: str, name: str)
     if own is None or found is None or not isinstance(own[1].func, ast.Attribute):
         return None
     file, call = own
-    statement = file.parents.get(call)
+    receiver, statement = own[1].func.value, file.parents.get(call)
     if not isinstance(statement, (ast.Assign, ast.Expr)) or found.expression.rpartition(".")[2] != model:
         return None
     if len(call.args) + len(call.keywords) > 1:
         return None  # it may move the model to a device, too
     path = "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in filter(None, (*owner.split("."), name)))
-    cast, new, indent = file.between(file.end(call.func.value), file.end(call)), f"{name}_float32", found.indent
+    cast, new, indent = file.between(file.end(receiver), file.end(call)), f"{name}_float32", found.indent
     take, give = f"{new} = {found.expression}{path}", f"{found.expression}{path} = {new}"
     if any(isinstance(n, ast.Name) and n.id == new for n in ast.walk(file.tree)):
         return None
-    first = file.segment(call.func.value)
+    first = file.segment(receiver)
     made_first = f"{found.expression} = {first}\n{indent}" if isinstance(statement, ast.Assign) else ""
     after = f"{made_first}{take}\n{indent}{found.expression}{cast}\n{indent}{give}"
     return file.replaced(statement, after)

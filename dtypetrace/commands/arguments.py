@@ -89,10 +89,6 @@ def add_format(parser: argparse._ActionsContainer) -> None:
     add("--output", type=Path, metavar="F", help="write the report in that form to a file; the text is still printed")
 
 
-def add_verbose(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--verbose", action="store_true", help="print notes, too, that ask for no change")
-
-
 def add_quiet(parser: argparse._ActionsContainer, text: str) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help=text)
 

@@ -40,8 +40,6 @@ class Request:
     """Write the patch although it is not proven."""
     budget: float | None = None
     """Seconds that all runs may take together; None: as ``repair.clock`` says."""
-    after_run: bool = False
-    """Whether ``run --try`` asks, whose run has just printed what the script prints."""
 
     @property
     def name(self) -> str:
@@ -76,14 +74,13 @@ def fix(request: Request) -> int:
 
 def _repaired(request: Request, run: Runner, clock: Clock) -> int:
     name = request.name
-    command = "run --try" if request.after_run else "fix"
     _say(
-        f"dtypetrace {command}: runs {name} several times, first with casts inserted, then with patches. "
+        f"dtypetrace fix: runs {name} several times, first with casts inserted, then with patches. "
         "Files that the script writes are written in each run"
     )
     repair = Repair(run, say=_say, clock=clock)
     try:
-        healed = repair.find(shown=not request.after_run)
+        healed = repair.find()
         _needs_stdin(name, healed)
         if clock.planned:
             _say(clock.planned)

@@ -38,8 +38,6 @@ class Outputs:
     quiet: bool = False
     operators: bool = False
     receipt: bool = False
-    verbose: bool = False
-    """Whether notes are printed that ask for no change."""
     job: Job | None = None
     """This rank's job, if there are several ranks: then ``files`` and what is printed are for all ranks together."""
     own: Sequence[Output] = ()
@@ -61,6 +59,10 @@ class RunCommand:
 
     The last process of a machine then prints one report for all its ranks. With --save run.trace, each
     rank also writes a file of its own (run.rank0.trace, run.rank1.trace ...) for dtypetrace show.
+
+    Two options that few programs need: --source DIR names the folder of your own code (default: the script's git
+    root, else its folder); --compile eager runs compiled functions eagerly, to watch each operator in them (the last
+    bits may differ, and so may what is refused).
     """
 
     name = "run"
@@ -100,8 +102,7 @@ class RunCommand:
         add(
             "--compile",
             choices=["eager"],
-            help="run compiled functions eagerly, to watch each operator in them: the last bits may differ, and so may "
-            "what is refused. Default: they run compiled, and one op is recorded for each call",
+            help=argparse.SUPPRESS,
         )
         add(
             "--autofix",
@@ -114,20 +115,13 @@ class RunCommand:
             help="predict dtype errors without a GPU and without weights: devices are simulated, "
             "large tensors have no values",
         )
-        arguments.add_source(watch)
+        add("--source", type=Path, metavar="DIR", help=argparse.SUPPRESS)
         write = parser.add_argument_group("what to write")
         add = write.add_argument
         add("--html", type=Path, metavar="F", help="write the report as one HTML file that needs no network")
         add("--json", type=Path, metavar="F", help="write the findings as JSON")
         add("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
         add("--receipt", action="store_true", help="print what was asked for in dtypes beside what ran, part by part")
-        add(
-            "--try",
-            dest="tries",
-            action="store_true",
-            help="then run the script again with each diff, as dtypetrace fix does, and say which are proven",
-        )
-        arguments.add_verbose(write)
         arguments.add_quiet(write, "print no report, only dtypetrace's own error messages; files are still written")
         ending = parser.add_argument_group("when to stop, and with which status")
         add = ending.add_argument
@@ -174,7 +168,6 @@ class RunCommand:
             quiet=options.quiet,
             operators=options.operators,
             receipt=options.receipt,
-            verbose=options.verbose,
             job=job,
             own=_files_of_rank(options, job, watch) if job is not None else (),
         )
@@ -226,8 +219,6 @@ class RunCommand:
         signals.remove()
         if late or later:
             return KeyboardInterrupt()
-        if options.tries and job is None and any(f.severity != "note" for f in findings):
-            _try(options, program)
         if isinstance(ending, SystemExit) and not ending.code and arguments.reaches(findings, options.fail_on):
             return SystemExit(1)
         return ending
@@ -418,7 +409,7 @@ class ScriptWatch:
             if not self._dying:
                 _flush(sys.stdout)  # so that the script's output comes before the report
             words = ["-m"] * program.as_module + [program.name, *program.argv[1:]]
-            report.console(trace, file=to.stream, program=shlex.join(words), verbose=to.verbose)
+            report.console(trace, file=to.stream, program=shlex.join(words))
             if to.operators:
                 say(to.stream, f"\n{report.operators_text(trace.recording)}")
             if to.receipt:
@@ -426,15 +417,6 @@ class ScriptWatch:
         except Exception as failure:
             if not isinstance(failure, BrokenPipeError) and not to.stream.closed:  # else nobody reads it
                 say(to.stream, _OWN_FAULT + traceback.format_exc())
-
-
-def _try(options: argparse.Namespace, program: Program) -> None:
-    """Runs the script again with each edit that is known against its findings."""
-    from . import fixing
-
-    source = str(options.source) if options.source else None
-    words = [program.name, *program.argv[1:]]
-    fixing.fix(fixing.Request(words, options.as_module, options.steps, source, after_run=True))
 
 
 def _nothing_seen() -> Any:

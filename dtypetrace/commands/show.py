@@ -47,7 +47,6 @@ class ShowCommand:
             "train.py:12=float32, autocast=off; may be given several times",
         )
         arguments.add_format(show)
-        arguments.add_verbose(show)
         write = parser.add_argument_group("what to write")
         add = write.add_argument
         add("--html", type=Path, metavar="F", help="write the report as one HTML file that needs no network")
@@ -68,7 +67,7 @@ class ShowCommand:
         form = "text" if options.output else options.format
         answer = repr(trace.what_if(dict(options.what_if))) if options.what_if else None
         outputs: list[tuple[str, Callable[[], object]]] = [
-            ("", lambda: print(answer) if answer else _print(trace, form, options.verbose))
+            ("", lambda: print(answer) if answer else _print(trace, form))
         ]
         if options.operators:
             outputs.append(("", lambda: print(f"\n{report.operators_text(trace.recording)}")))
@@ -109,11 +108,11 @@ def _trace(files: Sequence[Path]) -> View:
         raise UsageError(f"{error}. Give one trace of each rank") from None
 
 
-def _print(trace: View, form: str, verbose: bool) -> None:
+def _print(trace: View, form: str) -> None:
     from .. import report
 
     if form == "text":
-        report.console(trace, file=sys.stdout, verbose=verbose)
+        report.console(trace, file=sys.stdout, idle=True)
     else:
         print(report.FORMATS[form](trace.recording, trace.findings))
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..parts import attempt
-from ..records import Edit, Finding, Frame, Place, Recording
+from ..records import NO_CHANGE, Edit, Finding, Frame, Place, Recording
 from ..tables.english import capitalised, listed
 from . import coverage, wording
 from .cards import DiffBlock, changes_of, file_of
@@ -101,6 +101,10 @@ def _goes_too(other: Finding, first: Finding) -> bool:
 
 
 def _more(recording: Recording, others: Sequence[Finding]) -> str:
+    ask = [f for f in others if f.fix is None or f.fix.kind != NO_CHANGE]
+    if others and not ask:
+        return f"{len(others)} more finding{'s' if len(others) > 1 else ''}, nothing to change"
+    others = ask
     places = list(dict.fromkeys(filter(None, (_short(f.site) for f in others))))
     if len(others) == 1:
         what, at = _change_of(others[0])
@@ -140,9 +144,9 @@ def _headline(
             return (
                 [*lead, (made, True), (f" makes {f.flow[0].to}{but}", False)],
                 [],
-                [sentence(f.fix.why), title, *_way(f)],
+                [sentence(f.fix.why), title],
             )
-        return [*lead, (f.fix.instruction, False)], [] if changes else list(f.fix.lines), [*reason, title, *_way(f)]
+        return [*lead, (f.fix.instruction, False)], [] if changes else list(f.fix.lines), [*reason, title]
     change = wording.instruction(f.fix)
     return [(change[:1].upper() + change[1:], False)], list(f.fix.lines), [*reason, title]
 
@@ -171,35 +175,6 @@ def _needed(edits: Sequence[Edit]) -> str:
     """The dtype that an edit writes; empty where it writes none."""
     change = edits[0].change
     return change.dtype if not change.like else ""
-
-
-def _way(f: Finding) -> list[str]:
-    """How a dtype came from its birth to where it matters, if there is something between."""
-    frames = [frame for step in f.flow if (frame := step.place.user_frame) is not None]
-    lines = list(dict.fromkeys((frame.file, frame.line) for frame in frames))
-    if len(lines) < 3 or len({file for file, _ in lines}) > 1:
-        return _mixed_inside(f)
-    first, last = lines[0][1], lines[-1][1]
-    born, dtype = f.flow[0].to, f.culprit.dtype if f.culprit is not None else ""
-    if born == dtype:
-        between = listed([f"line {number}" for _, number in lines[1:-1]])
-        if f.fix is not None and all(edit.start[0] != first for edit in f.fix.edits):  # the page has not named it yet
-            return [f"Line {first} makes {dtype}, which reaches line {last} through {between}."]
-        return [f"The {dtype} of line {first} reaches line {last} through {between}."]
-    became = next((s.place.user_frame for s in f.flow[1:] if s.to == dtype), None)
-    if became is None:
-        return []
-    then = f"line {became.line} makes {dtype} from it, and line {last} gets that {dtype}"
-    return [f"{capitalised(born)} begins at line {first}; {then}."]
-
-
-def _mixed_inside(f: Finding) -> list[str]:
-    """The library's function that made a result of the wrong dtype from a value or weight of that dtype."""
-    for step in f.flow[1:-1]:
-        frame = step.place.stack[0] if step.place.stack else None
-        if step.how == "promotion" and " + " in step.source and frame is not None and not frame.user:
-            return [f"{frame.function}() computes with {listed(step.source.split(' + '))}: its result is {step.to}."]
-    return []
 
 
 def sentence(text: str) -> str:

@@ -1,15 +1,15 @@
-"""A finding as the HTML report shows it: source lines with labels, the fix as a diff. Without
-source lines the flow is told in words."""
+"""A finding as the HTML report shows it: the flow from birth to harm as a drawing, source lines with labels, the fix as
+a diff. Without source lines the drawing has the words of the labels."""
 
 from __future__ import annotations
 
 import difflib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..parts import attempt
-from ..records import Edit, Finding, Frame, Recording
+from ..records import Edit, Finding, FlowStep, Frame, Place, Recording
 from ..tables.english import rival, subject
 from . import wording
 from .excerpt import joined
@@ -70,6 +70,28 @@ class DiffBlock:
 
 
 @dataclass
+class Station:
+    """One box of a flow's drawing: what happened, where, and the dtypes that go on from it (of the last one, those that
+    meet in it). ``words``: the label of the source line."""
+
+    what: str
+    dtype: str
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    shown: str = ""
+    words: str = ""
+
+
+@dataclass
+class Drawing:
+    """A flow: a lane of boxes for each tensor, the culprit's first, and the box to which they all lead."""
+
+    lanes: list[list[Station]]
+    end: Station
+
+
+@dataclass
 class Card:
     """One finding as it is shown."""
 
@@ -82,8 +104,7 @@ class Card:
     where: str
     module: str
     phase: str
-    chain: list[tuple[str, str, str]]
-    """(place, words, dtype), the birth first; empty where labels at the source lines say the same."""
+    flow: Drawing | None
     windows: list[Window]
     notes: list[str]
     raised: str
@@ -110,6 +131,8 @@ def card(
         attempt(f"the source lines of {f.code}", lambda: windows(recording, labels), []) if source and not brief else []
     )
     changes: list[DiffBlock] = attempt(f"the diff of {f.code}", lambda: changes_of(recording, f), []) if source else []
+    drawn = attempt(f"the flow of {f.code}", lambda: drawing(f), None)
+    others = attempt(f"a note of {f.code}", lambda: wording.operand_notes(f), ()) if _alone(drawn) else ()
     return Card(
         anchor=anchor,
         code=f.code,
@@ -120,13 +143,9 @@ def card(
         where=wording.at(f.site),
         module=wording.module(f.module),
         phase=f.phase if f.phase != "other" else "",
-        chain=attempt(f"the flow of {f.code}", lambda: _chain(f), []) if not shown else [],
+        flow=drawn,
         windows=shown,
-        notes=list(
-            dict.fromkeys(
-                (*attempt(f"a note of {f.code}", lambda: wording.operand_notes(f), ()), *f.notes, *wording.tried(f))
-            )
-        ),
+        notes=list(dict.fromkeys((*others, *f.notes, *wording.tried(f)))),
         raised=f"{f.exception.type}: {f.exception.message}" if f.exception else "",
         fix=f.fix.why if f.fix else "",
         fix_at=wording.fix_at(f.fix) if f.fix else "",
@@ -157,16 +176,58 @@ def changes_of(recording: Recording, f: Finding) -> list[DiffBlock]:
     return [made for edit in joined(recording, edits) if (made := change(recording, edit))]
 
 
-def _chain(f: Finding) -> list[tuple[str, str, str]]:
+def drawing(f: Finding) -> Drawing | None:
+    """The flow of a finding; None where nothing leads to the place of harm."""
     last = len(f.flow) - 1
-    return [
-        (
-            wording.at(step.place),
-            wording.label(f, step, n, last).removesuffix(wording.inside(step.place)),
-            step.to if n < last else "",
-        )
-        for n, step in enumerate(f.flow)
+    told = [
+        _station(step.place, _what(step), step.to, wording.label(f, step, n, last)) for n, step in enumerate(f.flow)
     ]
+    own = [s for n, s in enumerate(told[:last]) if not n or (s.what, s.shown, s.dtype) != _seen(told[n - 1])]
+    if len(own) > _MOST_STATIONS:
+        left_out = Station(f"{len(own) - _MOST_STATIONS + 1} more", own[-_LAST_STATIONS - 1].dtype)
+        own = [*own[: _MOST_STATIONS - _LAST_STATIONS - 1], left_out, *own[-_LAST_STATIONS:]]
+    other = rival(f) if f.kind == "collision" else None
+    lanes = [own] if own else []
+    if other is not None and other.origin.place.stack:
+        origin = other.origin
+        made = _station(origin.place, f"{origin.op}()" if origin.op else origin.kind, other.dtype, "")
+        lanes.append([replace(made, what=f"{other.shown}: {made.what}")])
+    if not lanes or not told:
+        return None
+    end = f.flow[-1]
+    met = f"{f.culprit.dtype} ≠ {other.dtype}" if other is not None and f.culprit is not None else ""
+    became = f"{end.source} → {end.to}" if end.source and end.source != end.to else ""
+    return Drawing(lanes, replace(told[-1], dtype=met or became))
+
+
+def _alone(drawn: Drawing | None) -> bool:
+    """Whether a drawing does not show where the other operand comes from."""
+    return drawn is None or len(drawn.lanes) < 2
+
+
+_MOST_STATIONS, _LAST_STATIONS = 6, 3
+"""Boxes in a lane, and how many of them stand behind those that were left out."""
+
+
+def _seen(station: Station) -> tuple[str, str, str]:
+    return station.what, station.shown, station.dtype
+
+
+def _what(step: FlowStep) -> str:
+    """What a step of a flow did, as a call."""
+    if step.op in ("", "autocast", "setting"):
+        return step.op or step.how
+    mixed = step.source if " + " in step.source else ""
+    return f"{step.op}({step.via if step.how == 'attribute' else mixed})"
+
+
+def _station(place: Place, what: str, dtype: str, words: str) -> Station:
+    frame = place.user_frame or (place.stack[0] if place.stack else None)
+    words = words.removesuffix(wording.inside(place))
+    if frame is None:
+        return Station(what, dtype, words=words)
+    shown = f"{os.path.basename(frame.file)}:{frame.line}"
+    return Station(what, dtype, file_of(frame.file), frame.line, frame.column or 1, shown, words)
 
 
 def windows(recording: Recording, labels: Sequence[tuple[Frame, str]]) -> list[Window]:

@@ -29,15 +29,15 @@ _GUTTER = r"^ *(?:-->|:::|=|\d* \|)"
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 
 
-def console(trace: Any, file: IO[str] | None = None, *, program: str = "", verbose: bool = False) -> None:
+def console(trace: Any, file: IO[str] | None = None, *, program: str = "", idle: bool = False) -> None:
     """Prints the findings of a trace: coloured on a terminal, plain when piped, ASCII where the stream needs it.
 
-    ``program``: what to type after ``dtypetrace fix`` to repair the traced program; the last line says it. ``verbose``:
+    ``program``: what to type after ``dtypetrace fix`` to repair the traced program; the last line says it. ``idle``:
     idle notes, too.
     """
     stream = file or sys.stderr
     if _only_plain(stream):
-        shown = lines(trace.recording, trace.findings, _display(stream), program, verbose)
+        shown = lines(trace.recording, trace.findings, _display(stream), program, idle)
         print("\n".join(line for line, _ in shown), file=stream)
         return
     from rich.console import Console
@@ -47,7 +47,7 @@ def console(trace: Any, file: IO[str] | None = None, *, program: str = "", verbo
     out = Console(
         file=stream, width=width(stream), height=1, highlight=False, soft_wrap=True, emoji=False, markup=False
     )
-    for line, style in lines(trace.recording, trace.findings, _display(stream), program, verbose):
+    for line, style in lines(trace.recording, trace.findings, _display(stream), program, idle):
         styled_line = Text(line, style=style)
         styled_line.highlight_regex(_GUTTER, "blue")
         out.print(styled_line)
@@ -74,13 +74,12 @@ def lines(
     findings: Sequence[Finding],
     display: Display | None = None,
     program: str = "",
-    verbose: bool = True,
+    idle: bool = True,
 ) -> list[StyledLine]:
-    """The console text as (line, style) pairs. ``program`` and ``verbose`` are as in ``console``."""
+    """The console text as (line, style) pairs. ``program`` and ``idle`` are as in ``console``."""
     display = display or Display()
     found: list[StyledLine] = []
-    idle = [f for f in findings if not verbose and is_idle(recording, f)]
-    told = [f for f in findings if f not in idle]
+    told = [f for f in findings if idle or not is_idle(recording, f)]
     with collected() as failed:
         for finding in told[:MOST_BLOCKS]:
             title = [(display.printable(f"{finding.severity}[{finding.code}]: {finding.title}"), "")]
@@ -88,9 +87,10 @@ def lines(
             found.append(("", ""))
     if len(told) > MOST_BLOCKS:
         found.append((f"{len(told) - MOST_BLOCKS} more in the report", "dim"))
-    if idle:
-        many = f"{len(idle)} notes that ask" if len(idle) > 1 else "1 note that asks"
-        found.append((f"{many} for no change: --verbose prints {'them' if len(idle) > 1 else 'it'}", "dim"))
+    if left := len(findings) - len(told):
+        found.append(
+            (f"{left} note{'s' if left > 1 else ''} about what costs almost nothing: on the page (--html)", "dim")
+        )
     for reason in (*recording.not_seen, *failed):
         found += styled(display.wrapped("not seen: ", reason), "dim")
     if which := coverage.watched(recording):

@@ -74,10 +74,10 @@ class Repair:
     nearest: Nearest | None = None
     """Of the patches that are not proven, the one that came nearest to it."""
 
-    def find(self, *, shown: bool = True) -> Outcome:
-        """Runs the program once with healing, and gathers the causes that it met. ``shown``: what it prints, too."""
+    def find(self) -> Outcome:
+        """Runs the program once with healing, and gathers the causes that it met."""
         what = "with a cast wherever torch refuses a call (the healed run)"
-        self.found = self.healed = self.start(what, shown=shown, compared=False)
+        self.found = self.healed = self.start(what, shown=True, compared=False)
         self.problems = self._gather(self.healed)
         return self.healed
 

@@ -51,4 +51,4 @@ def test_run_has_no_more_options_than_a_page_holds(capsys):
         main.parser(("run",)).parse_args(["run", "--help"])
     shown = capsys.readouterr().out
     assert [part for part in ("what to watch:", "what to write:", "when to stop") if part not in shown] == []
-    assert sum(line.startswith(("  --", "  -q")) for line in shown.splitlines()) <= 17
+    assert sum(line.startswith(("  --", "  -q")) for line in shown.splitlines()) <= 13

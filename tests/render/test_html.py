@@ -20,7 +20,7 @@ import pytest
 import recordings
 import warm
 
-from dtypetrace.records import Recording
+from dtypetrace.records import NO_CHANGE, Recording
 from dtypetrace.render import cards, console, html_report
 
 KILO = 1000
@@ -78,7 +78,6 @@ def test_the_headline_is_the_action(program):
     assert action.why == [
         "Give ones() dtype=torch.float16.",
         "unet.0 got a float32 input for its float16 weights.",
-        "The float32 of line 4 reaches line 6 through line 5.",
     ]
     assert "program.py:6: mat1 and mat2 must have the same dtype" in action.otherwise
     assert page(program).stopped.endswith("program.py:6")
@@ -90,14 +89,6 @@ def test_without_source_the_headline_has_no_code_of_the_program(program):
     shown = html_report.page(program.recording, program.findings, source=False).action
     assert "torch.ones" not in shown.text and shown.changes == [] and shown.where is None
     assert shown.text.endswith(" line 4: give ones() dtype=torch.float16")
-
-
-def test_a_birth_above_the_changed_line_is_introduced(tmp_path):
-    text = "import torch\nnet = nn.Linear(4, 4).half()\nweight = torch.ones(4)\nx = torch.ones(2, 4).half()\ny = x * weight\nnet(y)"
-    recording, (f,) = (program := programs.run(tmp_path, text)).recording, program.findings
-    elsewhere = replace(f, fix=replace(f.fix, edits=(replace(f.fix.edits[0], start=(5, 1), end=(5, 1)),)))
-    why = html_report.page(recording, (elsewhere,)).action.why
-    assert why[-1] == "Line 3 makes float32, which reaches line 6 through line 5."
 
 
 def test_lines_that_stay_are_neutral_in_a_diff_and_the_changed_one_is_named(tmp_path):
@@ -118,6 +109,8 @@ def test_a_fix_without_an_edit_is_the_headline_and_its_changes_a_list():
     assert shown.text == "Keep x in float32"
     assert shown.more == f"1 more finding needs its own change: {f.fix.why} (train.py:{f.fix.edits[0].start[0]})"
     assert shown.steps == list(lines)
+    idle = replace(f, fix=replace(f.fix, kind=NO_CHANGE))
+    assert html_report.page(recording, (listed, idle)).action.more == "1 more finding, nothing to change"
 
 
 def test_a_finding_that_the_same_lines_mend_needs_no_change_of_its_own():
@@ -200,12 +193,23 @@ def test_the_source_window_marks_the_spans_and_the_labels_begin_under_them(progr
     assert lines[-1].marks[-1].kind == "end" and "meets float16" in lines[-1].marks[-1].label
 
 
-def test_the_flow_is_told_once(program):
-    """By the labels at the source lines; in words only where there are none."""
+def test_the_flow_is_drawn_from_both_births_to_the_collision(program):
+    """Its words are told once: by the labels at the source lines, in the boxes only where there are none."""
     (shown,) = page(program).cards
-    assert shown.windows and not shown.chain
-    (bare,) = html_report.page(program.recording, program.findings, source=False).cards
-    assert not bare.windows and "born here" in bare.chain[0][1]
+    (mask, cat), (weight,) = shown.flow.lanes
+    assert (mask.what, mask.dtype, mask.line, cat.what, cat.dtype) == (
+        "ones()",
+        "float32",
+        4,
+        "cat(float16 + float32)",
+        "float32",
+    )
+    assert weight.dtype == "float16" and weight.what == "0.weight: half()"
+    assert (shown.flow.end.what, shown.flow.end.dtype) == ("linear()", "float32 ≠ float16")
+    words = "born here: ones() without a dtype"
+    assert words not in Reader(html_report.render(program.recording, program.findings)).text.split("Findings")[1]
+    bare = Reader(html_report.render(program.recording, program.findings, source=False)).text
+    assert bare.count(words) == 1
 
 
 def test_the_diff_is_one_that_git_applies(tmp_path, monkeypatch):

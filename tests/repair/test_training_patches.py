@@ -66,15 +66,6 @@ def test_a_refused_program_is_repaired_first_and_then_what_it_does_not_learn(tmp
     assert done.stdout.count("--- a/program.py") == 2 and "DT304: 2 bfloat16 weights" in done.stderr, done.stderr
 
 
-def test_run_tries_what_it_shows_and_writes_nothing(tmp_path):
-    text = "import torch\nweights = torch.ones(4, 4).half()\nprint(torch.zeros(2, 4) @ weights)\n"
-    (tmp_path / "program.py").write_text(text)
-    done = warm.run(["-m", "dtypetrace", "run", "--try", "program.py"], tmp_path)
-    assert done.returncode == 1, "the script's own status"
-    assert "dtypetrace run --try: runs program.py" in done.stderr and "\nproven: " in done.stderr, done.stderr
-    assert (tmp_path / "program.py").read_text() == text
-
-
 def test_fix_writes_a_loss_scaler_where_gradients_vanish_in_float16(tmp_path):
     (tmp_path / "program.py").write_text("""\
 import torch

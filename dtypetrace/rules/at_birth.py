@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from .. import graph
 from ..records import CAST, Edit, Fix, Place
 from ..source import defaults, dictionaries, editing, expressions, operands, optimizers, regions
-from ..tables.dtypes import FLOATING
+from ..tables.dtypes import FLOATING, HALF
 from ..tables.english import quoted
 from . import alternatives, checks, ways
 from .advice import advise
@@ -185,7 +185,9 @@ def ready_table(case: Case) -> Iterator[Fix]:
     tensors."""
     if not case.disagrees or not case.narrows or case.born is None:
         return
-    ready = ways.tables(case.recording, case.origin.place, case.culprit.dtype)
+    # a whole table in 16 bits is too coarse for the numbers that are taken from it one by one
+    whole = case.born not in HALF
+    ready = ways.tables(case.recording, case.origin.place, case.culprit.dtype, numbers=whole)
     edits = editing.at_results(case.recording, ready, case.born)
     if edits:
         narrow = f"compute in {case.born} from {short(case.here)} on, if its range and precision are enough"
@@ -224,4 +226,4 @@ def _loaded_state(case: Case) -> Iterator[Fix]:
         where = f"where they are stored, {short(case.here).rpartition(':')[0]}:{edit.start[0]}"
     by_itself = "with the optimizer's load_state_dict() instead, they would need no cast"
     change = f"cast the tensors loaded at {short(case.here)} to {case.born} {where}; {by_itself}"
-    yield advise(case.here, change, named=case.here, edits=edit, others=alternatives.others(case))
+    yield advise(case.here, change, named=case.here, edits=edit, safe=True, others=alternatives.others(case))

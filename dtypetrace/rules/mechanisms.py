@@ -163,6 +163,24 @@ _CHECKS: tuple[Callable[[Update], Mechanism | None], ...] = (
 # ---------------------------------------------------------------- several parameters, and two runs
 
 
+def cancelled(u: Update, updates: Iterable[Update]) -> bool:
+    """Whether a bias does not move because its exact gradient is zero: what was measured is rounding.
+
+    A norm takes a bias of the layer before it away again, and a softmax that of its scores or keys. The gradients of a
+    layer's outputs then add up to zero over the positions; the weight's gradient, which is the same sum with each term
+    times an input, does not.
+    """
+    layer, _, last = u.name.rpartition(".")
+    if last != "bias" or u.dtype not in HALF:
+        return False
+    beside = (o.gradient_peak for o in updates if o.name == f"{layer}.weight" and o.place == u.place)
+    return u.gradient_peak < _CANCELS * DTYPES[u.dtype].rounding * next(beside, 0.0)
+
+
+_CANCELS = 4.0
+"""Roundings: what a sum leaves that is zero."""
+
+
 def of_adapter(judged: Iterable[tuple[Update, Mechanism]]) -> Mechanism:
     """What is wrong with an adapter: the mechanism among its parameters' that explains the others.
 

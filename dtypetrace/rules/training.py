@@ -13,7 +13,7 @@ from ..tables.dtypes import DTYPES, HALF, REAL
 from . import titles, wide_weights
 from .advice import advise
 from .making import At, silent_finding
-from .mechanisms import LEAST_STEPS, Mechanism, lost_state, mechanism, vanishes
+from .mechanisms import LEAST_STEPS, Mechanism, cancelled, lost_state, mechanism, vanishes
 
 ENOUGH_STEPS = 4
 """In fewer steps, weights that hardly moved are no reason to change how a program trains; none that moved at all is."""
@@ -59,7 +59,7 @@ def find(recording: Recording) -> Iterator[Finding]:
     groups: dict[tuple[object, ...], list[tuple[Update, Mechanism]]] = {}
     for u, m in judged:
         code = _code(u, m, saturated)
-        if code is not None:
+        if code is not None and not cancelled(u, recording.updates):
             groups.setdefault((code, u.dtype, born(recording, u).place.stack[-3:], u.place), []).append((u, m))
     explained = {members[0][0].place for (code, *_), members in groups.items() if code in ("DT303", "DT304")}
     for key, members in groups.items():

@@ -15,14 +15,14 @@ Way = list[int]
 """The ops that a value went through, the last one first."""
 
 
-def tables(recording: Recording, origin: Place, dtype: str) -> tuple[int, ...]:
+def tables(recording: Recording, origin: Place, dtype: str, numbers: bool = True) -> tuple[int, ...]:
     """The ops that complete the tables made from an origin: for each table, the last op that all uses of it share.
 
     Empty unless an op on the way needs the precision of the wide dtype, such as a schedule's ``cumprod`` or an angle's
     ``cos``. Such a table should be cast when it is complete, not where it begins. An angle's ``cos`` and ``sin`` are
-    two tables.
+    two tables. ``numbers``: whether single numbers that are taken from it are uses, although they widen no tensor.
     """
-    ways = _ways(recording, origin, dtype)
+    ways = _ways(recording, origin, dtype, numbers)
     if not any(tagged(recording.ops[n].op, "magnifies", "precise") for way in ways for n in way):
         return ()
     found = list(_complete(recording, ways))
@@ -63,12 +63,12 @@ def _shared(ways: list[Way]) -> int | None:
     return next((n for n in ways[0] if all(n in way for way in ways)), None)
 
 
-def _ways(recording: Recording, origin: Place, dtype: str) -> list[Way]:
+def _ways(recording: Recording, origin: Place, dtype: str, numbers: bool = True) -> list[Way]:
     """The ways from an origin to each op where its value met another floating tensor."""
     roots = _roots(recording, origin, dtype)
     ways = []
     for op in recording.ops:
-        own = [i for i in op.inputs if i.event in roots]
+        own = [i for i in op.inputs if i.event in roots and (i.shape or numbers)]
         if own and any(i.event not in roots and i.dtype in FLOATING for i in op.inputs):
             ways += [upstream(recording, i.producer, roots) for i in own]
     return ways

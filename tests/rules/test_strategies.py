@@ -9,6 +9,7 @@ from pathlib import Path
 import programs
 import pytest
 import torch
+from followed import follow
 from recordings import Made, RecordingBuilder
 from torch import nn
 
@@ -431,3 +432,32 @@ def test_fused_path():
 def test_every_strategy_is_tested_here():
     tested = set(re.findall(r"def test_(\w+)\(", Path(__file__).read_text("utf-8")))
     assert {s.__name__ for s in (*remedies.STRATEGIES, *remedies.FURTHER)} <= tested
+
+
+RESTORED = """
+import io
+class Preconditioned(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.05})
+        self.left = {}
+    @torch.no_grad()
+    def step(self):
+        for i, p in enumerate(self.param_groups[0]["params"]):
+            left = self.left.setdefault(i, torch.eye(p.shape[0]))
+            p.sub_(left @ p.grad, alpha=0.05)
+            self.left[i] = 0.9 * left + 0.1 * torch.eye(p.shape[0])
+net = nn.Linear(6, 4, bias=False)
+first, file = Preconditioned(net.parameters()), io.BytesIO()
+for optimizer in (first, Preconditioned(net.parameters())):
+    if optimizer is not first:
+        torch.save({"left": {i: value.half() for i, value in first.left.items()}}, file)
+        file.seek(0)
+        optimizer.left = {int(i): value for i, value in torch.load(file)["left"].items()}
+    net(torch.ones(3, 6)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_state_that_the_program_loads_by_itself_is_cast_where_it_meets_the_gradient(tmp_path):
+    found = follow(tmp_path, RESTORED)
+    assert found.clean and "left.to(p.grad.dtype) @ p.grad" in found.text, found.text

@@ -465,3 +465,79 @@ def test_the_state_is_measured_where_the_default_dtype_is_float64(tmp_path):
     finally:
         torch.set_default_dtype(torch.float32)
     assert not trace.recording.not_seen and {u.steps for u in trace.recording.updates} == {2, 3}
+
+
+# ---------------------------------------------------------------- gradients that are zero
+
+
+class BeforeNorm(nn.Module):
+    """A bias that a norm takes away again."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.conv, self.norm, self.out = nn.Conv1d(4, 8, 3), norm, nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.out(self.norm(self.conv(x.transpose(1, 2))).relu().mean(-1))
+
+
+class Keys(nn.Module):
+    """A bias of keys adds the same to all scores of a query."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.out = nn.Linear(4, 8), nn.Linear(4, 8), nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.out(nn.functional.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x)).mean(1))
+
+
+class Pooling(nn.Module):
+    """A bias of scores adds the same to all of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.score, self.out = nn.Linear(4, 1), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out((self.score(x).softmax(1) * x).sum(1))
+
+
+class Shifted(nn.Module):
+    """A bias whose gradient is larger than that of its weight, and which is too large to move."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.out = nn.Linear(4, 8), nn.Linear(8, 3)
+        nn.init.constant_(self.first.bias, 16.0)
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.first(x.mean(1)) - 16))
+
+
+@pytest.mark.parametrize(
+    ("model_of", "still"),
+    [
+        (lambda: BeforeNorm(nn.BatchNorm1d(8)), []),
+        (lambda: BeforeNorm(nn.InstanceNorm1d(8)), []),
+        (Keys, []),
+        (Pooling, []),
+        (Shifted, ["first.bias"]),
+    ],
+)
+def test_a_bias_whose_exact_gradient_is_zero_is_not_said_to_be_kept_from_moving(model_of, still):
+    torch.manual_seed(0)
+    model = model_of()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias") and not still:
+            nn.init.constant_(parameter, 0.3)  # far from zero, so that what is left by rounding cannot move it
+    model.to(torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    with dtypetrace.trace(model) as trace:
+        for _ in range(4):
+            x, y = torch.randn(16, 6, 4, dtype=torch.bfloat16), torch.randint(0, 3, (16,))
+            nn.functional.cross_entropy(model(x).float(), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert [u.name for u in trace.recording.updates if u.moved == 0 and u.name.endswith("bias")]
+    assert [o.name for f in trace.findings if f.code == "DT304" for o in f.operands if o.name.endswith("bias")] == still

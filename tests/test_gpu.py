@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -121,15 +123,15 @@ def step(net, optimizer, x):
     optimizer.zero_grad(set_to_none=True)
 
 
-def never_waits(run: Callable[[], None]) -> None:
+def never_waits(run: Callable[[], None], unless: bool = False) -> None:
     """Runs something that must not make the program wait for the device."""
     if DEVICE != "cuda":
         before = MODULE.waits()
         run()
-        assert MODULE.waits() == before
+        assert unless or MODULE.waits() == before
         return
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
+    torch.cuda.set_sync_debug_mode("default" if unless else "error")
     try:
         run()
     finally:
@@ -305,3 +307,134 @@ def test_adapters_learn_in_float32(fused, before):
     assert result.confirmed, result.why
     assert torch.equal(numbers, torch.cuda.get_rng_state() if DEVICE == "cuda" else torch.get_rng_state())
     assert model[0].lora_up.weight.dtype is torch.float16 and not model[0].lora_up.weight.any()
+
+
+def losses(
+    steps: int, at: Callable[[int], float] = lambda step: 1.0, trace=None
+) -> tuple[list[torch.Tensor], list[int]]:
+    """What a training's steps give, and the steps that began while a trace slept; ``at``: the inputs' size in a step."""
+    torch.manual_seed(0)
+    net = Net().to(DEVICE)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+    found, slept = [], []
+    for number in range(1, steps + 1):
+        slept += [number] * (trace is not None and not trace.is_attached)
+        loss = net(torch.full((4, 64), at(number), device=DEVICE)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.detach())
+    return [loss.cpu() for loss in found], slept
+
+
+def test_a_trace_that_sleeps_changes_no_number():
+    with dtypetrace.trace(every="new") as t:
+        watched, slept = losses(60, trace=t)
+    assert len(slept) > 30 and not t._watch.recorder.broken
+    assert all(map(torch.equal, watched, losses(60)[0]))
+
+
+def test_a_step_asleep_does_not_wait():
+    train, slept = trainer(), 0
+    with dtypetrace.trace(every="new") as t:
+        for _ in range(30):
+            slept += not t.is_attached
+            never_waits(train, unless=t.is_attached)
+    assert slept > 10
+
+
+@only_cuda
+@pytest.mark.parametrize("precision", ["values", "reference"])
+@pytest.mark.parametrize("backend", ["FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "MATH"])
+def test_fused_attention_is_compared_with_what_it_should_compute(backend, precision):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 64, bias=False).to(DEVICE).bfloat16()
+    x = torch.randn(2, 4, 32, 64, device=DEVICE, dtype=torch.bfloat16)
+    with dtypetrace.trace(precision=precision) as t, sdpa_kernel(getattr(SDPBackend, backend)):
+        for _ in range(2):
+            q = layer(x)
+            layer(F.scaled_dot_product_attention(q, q, x)).float().square().mean().backward()
+    assert [f for f in t.findings if f.severity != "note"] == []
+    assert not [text for text in t.recording.not_seen if "attention" in text], t.recording.not_seen
+
+
+@only_cuda
+@pytest.mark.parametrize("size", [1e4, float("inf")])
+def test_gradients_that_leave_their_range_wake_it_a_step_later(size):
+    with dtypetrace.trace(every="new") as t:
+        losses(60, at=lambda step: size if step >= 40 else 1.0, trace=t)
+    woke = re.search(r"(\d+)[-\d]* \((a gradient that [^)]*)\)", t.recording.meta["watched"])
+    assert woke and 41 <= int(woke[1]) <= 43, t.recording.meta["watched"]
+
+
+@only_cuda
+def test_a_captured_graph_replays_as_without_a_trace():
+    def replayed(*watch) -> torch.Tensor:
+        torch.manual_seed(0)
+        net, x = Net().to(DEVICE).half(), half(4, 64)
+        side = torch.cuda.Stream()
+        with ExitStack() as stack:
+            for w in watch:
+                stack.enter_context(w)
+            with torch.cuda.stream(side), torch.no_grad():
+                net(x)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=side), torch.no_grad():
+                y = net(x)
+            for number in range(3):
+                x.fill_(number)
+                graph.replay()
+        x.fill_(7.0)
+        graph.replay()
+        torch.cuda.synchronize()
+        return y.clone()
+
+    t = dtypetrace.trace(precision="values")
+    assert torch.equal(replayed(t), replayed())
+    assert not t._watch.recorder.broken, t.recording.not_seen
+
+
+@only_cuda
+def test_several_streams_compute_as_without_a_trace():
+    def computed() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        net = Net().to(DEVICE)
+        streams, results = [torch.cuda.Stream() for _ in range(3)], []
+        for number in range(12):
+            stream = streams[number % 3]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                x = torch.full((256, 64), float(number), device=DEVICE)
+                results.append(net(x).half().square().sum(0))
+        torch.cuda.synchronize()
+        return results
+
+    expected = computed()
+    with dtypetrace.trace(precision="values") as t:
+        found = computed()
+    assert all(map(torch.equal, expected, found)) and not t._watch.recorder.broken
+
+
+@only_cuda
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_compiled_training_computes_and_compiles_as_without_a_trace(mode):
+    from compiled_programs import compiled
+
+    def program():
+        net = Net().to(DEVICE)
+        optimizer, run, found = torch.optim.AdamW(net.parameters(), lr=0.01), torch.compile(net, mode=mode), []
+        for _ in range(4):
+            with torch.autocast(DEVICE, torch.bfloat16):
+                loss = run(torch.ones(4, 64, device=DEVICE)).float().square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss.detach().cpu())
+        return found, [p.detach().cpu() for p in net.parameters()]
+
+    compiled(program)
+    alone, t = compiled(program), dtypetrace.trace(precision="values")
+    assert compiled(program, t) == alone
+    assert not t._watch.recorder.broken, t.recording.not_seen

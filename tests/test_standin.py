@@ -16,7 +16,17 @@ from filelock import FileLock
 from standin import build
 
 TESTS = Path(__file__).parent
-ONLY_CUDA = {"test_device_memory_at_its_peak_and_time_of_a_half_unet_step", "test_its_own_texts_are_diagnosed[scaler]"}
+ONLY_CUDA = {
+    "test_device_memory_at_its_peak_and_time_of_a_half_unet_step",
+    "test_its_own_texts_are_diagnosed[scaler]",
+    "test_gradients_that_leave_their_range_wake_it_a_step_later[10000.0]",
+    "test_gradients_that_leave_their_range_wake_it_a_step_later[inf]",
+    "test_a_captured_graph_replays_as_without_a_trace",
+    "test_several_streams_compute_as_without_a_trace",
+    "test_compiled_training_computes_and_compiles_as_without_a_trace[default]",
+    "test_compiled_training_computes_and_compiles_as_without_a_trace[reduce-overhead]",
+}
+ATTENTION = "test_fused_attention"
 
 
 @pytest.mark.slow
@@ -38,4 +48,4 @@ def test_the_tests_for_accelerators_pass_on_a_stand_in(tmp_path, request):
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     cases = ElementTree.parse(tmp_path / "done.xml").findall(".//testcase")
     skipped = {case.get("name") for case in cases if case.find("skipped") is not None}
-    assert skipped == ONLY_CUDA and len(cases) > 15
+    assert {name for name in skipped if not name.startswith(ATTENTION)} == ONLY_CUDA and len(cases) > 15

@@ -143,7 +143,11 @@ def arm(on: bool) -> None:
     with threads.lock():
         current = getattr(private.module_internals, _CALLS, None)
         if on and not isinstance(current, HookTable):
-            settle()
+            table = next((t for t in _made if t.program is current), None)
+            if table is None or _aside:
+                settle()
+            else:
+                setattr(private.module_internals, _CALLS, table)
         elif not on and isinstance(current, HookTable) and not threads.everyone() and not _asked(_CALLS):
             setattr(private.module_internals, _CALLS, current.program)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from itertools import islice
 from typing import Any
 
@@ -14,8 +15,9 @@ from .increments import is_plain
 Tensor = torch.Tensor
 _LARGEST = 1 << 16
 """Elements of a gradient that is summed."""
+_FEWEST = 64
 _FIRST = 16
-"""Parameters of which the first with such a gradient is taken: what is not finite spreads to the first ones."""
+"""Parameters of which one with a small gradient is taken: what is not finite spreads to the first ones."""
 _KNOWN, _FAR = 8, 16.0
 """After so many steps the range is known; it is left by a sum that is so many times the largest before."""
 
@@ -26,6 +28,8 @@ class GradientRange:
     def __init__(self) -> None:
         self._steps = 0
         self._largest = 0.0
+        self._parameter: weakref.ref[Any] = weakref.ref(GradientRange)
+        """The one whose gradient is summed."""
         self._landing: Tensor | None = None
         """Where the sum of the step before arrives from an accelerator."""
 
@@ -33,7 +37,7 @@ class GradientRange:
         """An optimizer's step has ended: how its gradient left its range, that of the step before on an accelerator;
         empty where it did not."""
         try:
-            with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
+            with private.DisableTorchFunction(), private.DisableTorchDispatch():
                 size = self._size(optimizer)
         except RuntimeError:  # a device that has no memory left, or no sum of this kind
             return ""
@@ -46,22 +50,39 @@ class GradientRange:
         return "a gradient that left its range" if self._steps > _KNOWN and size > _FAR * before else ""
 
     def _size(self, optimizer: Any) -> float | None:
-        groups = getattr(optimizer, "param_groups", None)
-        if not groups:
+        gradient = getattr(self._parameter(), "grad", None)
+        if gradient is None and (gradient := self._choose(optimizer)) is None:
             return None
-        gradients = (p.grad for p in islice(groups[0]["params"], _FIRST))
-        found = next((g for g in gradients if g is not None and g.numel() <= _LARGEST and is_plain(g)), None)
-        if found is None:
+        if gradient.requires_grad:  # the sum would become a part of the program's graph
             return None
-        if found.device.type == "cpu":
-            return float(_sum(found))
-        if found.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        if gradient.device.type == "cpu":
+            return float(_sum(gradient))
+        if gradient.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return None
         if self._landing is None:
             self._landing = torch.zeros((), pin_memory=True)
         before = float(self._landing)
-        self._landing.copy_(_sum(found), non_blocking=True)
+        self._landing.copy_(_sum(gradient), non_blocking=True)
         return before
+
+    def _choose(self, optimizer: Any) -> Tensor | None:
+        """A small gradient of the first parameters, None where there is none to sum."""
+        groups = getattr(optimizer, "param_groups", None) or [{"params": ()}]
+        found = None
+        for parameter in islice(groups[0]["params"], _FIRST):
+            gradient = parameter.grad
+            if gradient is not None and gradient.numel() <= _LARGEST and is_plain(gradient):
+                if found is None or _fitness(gradient) < _fitness(found.grad):
+                    found = parameter
+        if found is None:
+            return None
+        self._parameter = weakref.ref(found)
+        return found.grad
+
+
+def _fitness(gradient: Tensor) -> tuple[bool, int]:
+    """Less is better: a small one is read fast, but the sum of very few varies much by itself."""
+    return gradient.numel() < _FEWEST, gradient.numel()
 
 
 def _sum(gradient: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ _DEEPEST, _MOST_LINES = 48, 4096
 """Frames that are compared; lines that are kept."""
 _MOST_LEAVES = 64
 """Arguments of one call that are compared."""
-_AT_ONCE = 8
+_AT_ONCE = 4
 """Submodules whose weights are compared at each call: the dtypes of a large model are compared over some steps."""
 _MOST_SAID = 12
 """Ranges of watched steps that a report names."""

@@ -10,6 +10,7 @@ import torch
 
 from ..capture import warning_places
 from ..capture.calls import readable
+from . import attention
 from .operators import Kind
 from .shadows import COMPLEX, Shadow, Shadows, floating, real_of
 
@@ -99,9 +100,12 @@ class ReferencedCall:
         ``made``."""
         self.local = local
         self.entered: dict[int, Tensor] = {}
-        special = _SPECIAL.get(id(getattr(self.func, "overloadpacket", None)))
+        packet = getattr(self.func, "overloadpacket", None)
+        special = _SPECIAL.get(id(packet))
         if special is not None:
             results = special(self)
+        elif packet is not None and attention.is_fused(packet.__name__):
+            results = self._attention()
         elif self.kind.picks or self.kind.pools:
             results = self.picked()
         else:
@@ -179,6 +183,13 @@ class ReferencedCall:
         return reference.to(dtype, copy=self.local)
 
     # ------------------------------------------------------------ results
+
+    def _attention(self) -> list[Tensor]:
+        """What a device's fused attention computes; its other results, which only its own kernels read, as they are."""
+        args, kwargs = self.arguments()
+        given = dict(zip((a.name for a in self.func._schema.arguments), args)) | kwargs
+        found = attention.computed(given)
+        return [*found, *self.results[len(found) :]]
 
     def picked(self) -> tuple[Tensor, Tensor]:
         """Elements of the reference, picked by the program's own indices."""

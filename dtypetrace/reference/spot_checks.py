@@ -232,10 +232,12 @@ class SpotChecks(Follower):
 
 def _work(call: Done) -> int:
     """About the multiplications of a matmul, a convolution or an attention; 0 for other ops."""
-    func, out = call.func, call.out
+    func, made = call.func, tensors_of(call.out)
     name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
     sizes = [t.shape for t in tensors_of(call.args) if t.dim() > 1]
-    if not tagged(name, "matmul", "addmm", "convolution", "attention") or len(sizes) < 2 or not isinstance(out, Tensor):
+    if not tagged(name, "matmul", "addmm", "convolution", "attention") or len(sizes) < 2 or not made:
         return 0
     left, right = sizes[-2:]
-    return out.numel() * (prod(right[1:]) if "conv" in name else left[-1])
+    if tagged(name, "attention"):  # each result is a sum over the keys, as each score is one over the width
+        return 2 * made[0].numel() * sizes[1][-2]
+    return made[0].numel() * (prod(right[1:]) if "conv" in name else left[-1])

@@ -66,7 +66,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     place = run.place(op)
     written, source = run.operand(op, at, expected), run.operand(op, index, expected)
     gathered = target.dtype == run.gathered and source.origin.kind == "parameter"
-    if _copy_of_weights(run, op, target, value):
+    if _copy_of_weights(run, op, target, value) or _own_memory(run, op, target):
         return None
     if not why and (counts or master or gathered):
         return None  # a stored count, or how master copies of the weights are copied back and FSDP's copies are made
@@ -101,6 +101,13 @@ def _copy_of_weights(run: Run, op: Op, target: Input, value: Input) -> bool:
     event = run.recording.events[target.event] if target.event >= 0 else None
     made = event is not None and event.explicit and event.how in ("cast", "factory")
     return made and tagged(op, "store") and value.holder is not None and run.weight_of(value)
+
+
+def _own_memory(run: Run, op: Op, target: Input) -> bool:
+    """Whether a function of torch's writes to memory that it has just made: as autocast casts the weights of cuDNN's
+    recurrent layers."""
+    made = run.ops[target.producer] if target.producer >= 0 else None
+    return made is not None and (made.op, made.place) == (op.op, op.place) and op.op.rstrip("_") != name_of(op)
 
 
 def _wide_value(op: Op) -> int:

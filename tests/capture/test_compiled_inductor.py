@@ -5,6 +5,8 @@ One function is compiled, in one process, and looked at from all sides.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch._inductor.utils import fresh_cache
@@ -111,3 +113,9 @@ def test_without_the_compilers_wrapper_nothing_is_replaced(monkeypatch):
     with dtypetrace.trace() as trace:
         torch.ones(2) + 1
     assert trace.recording.regions == () and ledger._installed == []
+
+
+def test_the_text_of_a_graph_is_without_its_comments_and_the_lines_before_them():
+    text = "def forward(self, a):\n\n    # File: x.py:3, code: y = a\n    b = a\n    return b"
+    graph = SimpleNamespace(inductor_post_grad_graph_str=text)
+    assert inductor.text_of(graph).splitlines() == ["def forward(self, a):", "    b = a", "    return b"]

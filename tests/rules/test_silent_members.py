@@ -198,3 +198,26 @@ def test_float64_that_the_program_cast_is_told_at_the_cast(tmp_path, text):
     found = [f for f in serious(program) if f.code == "DT308"]
     decided = program.at(found[0].culprit.origin.place)
     assert ".float()" in decided or ".to(torch.float32)" in decided
+
+
+def test_what_a_function_of_torchs_writes_to_its_own_memory_is_no_store(tmp_path):
+    """As cuDNN's recurrent layers do with their weights under autocast."""
+    program = programs.run(
+        tmp_path,
+        """
+        from torch.overrides import handle_torch_function, has_torch_function_unary
+
+        def gru(x):
+            if has_torch_function_unary(x):
+                return handle_torch_function(gru, (x,), x)
+            flat = torch.empty(64, dtype=torch.float16)
+            flat.copy_(x)
+            return flat * 2
+
+        weight = torch.randn(64)
+        a = torch.randn(8, 8) @ torch.randn(8, 8)
+        y = gru(weight)
+        """,
+    )
+    assert program.error is None and "copy_" in {op.aten.partition(".")[0] for op in program.recording.ops}
+    assert program.findings == ()

@@ -150,6 +150,7 @@ DT114 agree | grad.hook_type | backward | hook '<lambda>' has changed the type o
 DT114 agree | grad.invalid | backward | Function AddBackward0 returned an invalid gradient at index 1 - expected type torch.cuda.HalfTensor but got torch.cuda.FloatTensor | expected=float16 found=float32
 DT114 other | grad.implicit_complex | backward | grad can be implicitly created only for real scalar outputs but got torch.complex64 | found=complex64
 DT114 agree | grad.ckpt_metadata | backward | torch.utils.checkpoint: Recomputed values for the following tensors have different metadata than during the forward pass.\ntensor at position 0:\nsaved metadata: {'shape': torch.Size([4, 4]), 'dtype': torch.float32, 'device': device(type='cpu')}\nrecomputed metadata: {'shape': torch.Size([4, 4]), 'dtype': torch.float64, | saved=float32 recomputed=float64
+DT115 agree | opt.fused_state | AdamW | params, grads, exp_avgs, and exp_avg_sqs must have same dtype, device, and layout |
 DT115 agree | opt.same_index | ASGD | Tensors of the same index must be on the same device and the same dtype |
 DT115 float | opt.fused_supported | AdamW | `fused=True` requires all the params to be floating point Tensors of supported devices: ['cuda', 'xpu', 'cpu'] but torch.int64 and cuda | found=int64
 # Distributed.
@@ -223,6 +224,7 @@ DT122 agree | close.assert |  | The values for attribute 'dtype' do not match: t
 # No kernel, or none for this kind of dtype.
 DT109 kernel | impl.not_implemented_for | abs | "abs_cpu" not implemented for 'Bool' | found=bool
 DT109 kernel | impl.not_implemented_for | aminmax | aminmax not implemented for ComplexFloat | found=complex64
+DT109 kernel | impl.cufft_half | fft | cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got a signal size of[12] | found=float16
 DT109 kernel | impl.unsupported_dtype | std | std_var_all: Unsupported dtype Float8_e4m3fn | found=float8_e4m3fn
 DT109 kernel | impl.unsupported_dtype | isin | Unsupported input type encountered for isin(): ComplexFloat | found=complex64
 DT109 kernel | impl.unsupported_dtype | stft | MKL FFT doesn't support tensors of type: Half | found=float16

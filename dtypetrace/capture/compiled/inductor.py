@@ -400,9 +400,10 @@ def look_up_in(module: Any, name: str) -> Any:
 
 
 def text_of(compiled: Any) -> str:
-    """A compiled graph as torch prints it, without its comments, which name the program's files."""
+    """A compiled graph as torch prints it, without its comments, which name the program's files, and the empty lines
+    before them."""
     text = getattr(compiled, "inductor_post_grad_graph_str", "") or ""
-    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return "\n".join(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
 
 
 @contextmanager

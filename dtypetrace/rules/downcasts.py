@@ -106,8 +106,8 @@ def _copy_of_weights(run: Run, op: Op, target: Input, value: Input) -> bool:
 def _own_memory(run: Run, op: Op, target: Input) -> bool:
     """Whether a function of torch's writes to memory that it has just made: as autocast casts the weights of cuDNN's
     recurrent layers."""
-    made = run.ops[target.producer] if target.producer >= 0 else None
-    return made is not None and (made.op, made.place) == (op.op, op.place) and op.op.rstrip("_") != name_of(op)
+    event = run.recording.events[target.event] if target.event >= 0 else None
+    return event is not None and (event.op, event.place) == (op.op, op.place)
 
 
 def _wide_value(op: Op) -> int:

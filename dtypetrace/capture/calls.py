@@ -15,6 +15,7 @@ from . import private
 
 Tensor = torch.Tensor
 LIFT_FRESH = torch.ops.aten.lift_fresh.default
+LOCAL_SCALAR = torch.ops.aten._local_scalar_dense.default
 TO_COPY = torch.ops.aten._to_copy.default
 TO_DTYPE = torch.ops.aten.to.dtype
 CAST_CALLS = frozenset(

@@ -37,8 +37,9 @@ _MOST_OF_A_LIST = 8
 """Tensors of a list that are sampled: an average of the weights rounds in all of them or in none."""
 _MOST_FOLLOWED = 4
 """Parameters whose gradients are followed as micro-batches add to them: each of their calls is sampled."""
-_MOST_KNOWN = 4096
-"""Tensors changed in place that are remembered; beyond that, those that no longer exist are dropped."""
+_MOST_KNOWN, _MOST_DRIFTS = 4096, 256
+"""Tensors changed in place that are remembered, and those whose errors are added up; beyond that, those that no longer
+exist are dropped."""
 _NAMES = (
     "lerp_.Scalar", "lerp_.Tensor", "add_.Tensor", "add_.Scalar", "sub_.Tensor", "sub_.Scalar", "mul_.Tensor",
     "mul_.Scalar", "div_.Tensor", "addcmul_.default", "addcdiv_.default", "_foreach_lerp_.Scalar",
@@ -81,7 +82,8 @@ FOLLOWED = frozenset((*_ADDS, *_SCALES, *_COPIES))
 PRODUCTS = frozenset((_aten.mm.default, _aten.bmm.default))
 """Calls whose errors add up in a chain: a pose that is turned and moved, step by step."""
 SMALL = 1 << 12
-"""Elements of a product that is followed: it is made once more as a whole."""
+"""Elements of a product that is followed: it is made once more as a whole. So many errors of what is written to by
+index are added up; of a larger tensor those of a sample."""
 _NOISE = 1e-6
 """Relative error of a sum in float32: a smaller difference is not a change."""
 
@@ -197,7 +199,6 @@ class Increments:
         self._known[key] = memory
         if len(self._known) > _MOST_KNOWN:
             self._known = {key: ref for key, ref in self._known.items() if not ref.expired()}
-            self._drifts = {key: drift for key, drift in self._drifts.items() if not drift.memory.expired()}
         return False
 
     def _rehearse(
@@ -257,7 +258,7 @@ class Increments:
             return None
         kept = [self._kept(t, origins) for t in tensors]
         if func in PRODUCTS:
-            changed, error = _multiplied(number, func, kept, tensors, out)
+            changed, error = _product(number, func, kept, tensors, out)
             mark.kept = Kept(number, error=error)
             return changed
         if func in _ADDS:
@@ -268,11 +269,25 @@ class Increments:
             changed, error = self._arrived(number, _ADDS[func] * call.kwargs.get("alpha", 1), kept, tensors, out)
             mark.kept = Kept(number, error=error)
             return changed
+        changed, mark.kept = self._multiplied(call, kept, tensors)
+        return changed
+
+    def _multiplied(
+        self, call: Call, kept: list[Kept | None], tensors: list[Tensor]
+    ) -> tuple[Changed | None, Kept | None]:
+        """What a product with a factor makes of a kept tensor, and how much of it arrived where the same op made that
+        the time before, and nothing was added since."""
+        number, func, out = call.op, call.func, call.outputs[0]
+        behind = func is _aten.mul.Tensor and len(tensors) > 1 and not tensors[0].dim()
+        if behind:
+            tensors, kept = tensors[::-1], kept[::-1]
         if len(tensors) > 1 and (tensors[1].dim() or kept[1] is not None):
-            return None
-        mark.kept = self._scaled(func, args, kept[0], tensors[0]) if kept[0] is not None else None
-        mark.kept = mark.kept or Kept(number)
-        return None
+            return None, None
+        scaled = self._scaled(func, call.args, kept[0], tensors[0]) if kept[0] is not None else None
+        if scaled is None or scaled.number != number:
+            return None, scaled or Kept(number)
+        changed, error = _moved(scaled, int(behind), out)
+        return changed, Kept(number, error=error)
 
     @staticmethod
     def _written_back(known: Kept, source: Tensor, out: Tensor) -> Changed | None:
@@ -347,15 +362,18 @@ class Increments:
         target = call.target
         if target is None or call.decay is None:
             return None
-        now = looked.float()
-        error = call.exact[0] - now
+        part = sample if looked.numel() > SMALL else lambda t: t
+        now = part(looked).float()
+        error = part(call.exact[0]) - now
         memory = private.StorageWeakRef(target.untyped_storage())
         key = memory.cdata, target.storage_offset(), target.shape
         known = self._drifts.get(key)
         if known is not None and not known.memory.expired():
-            same = (known.last == call.samples[0].float()).all()
+            same = (known.last == part(call.samples[0]).float()).all()
             error = error + torch.where(same, call.decay(known.error), 0.0)
         self._drifts[key] = _Drift(memory, now.clone() if now is looked else now, error)
+        if len(self._drifts) > _MOST_DRIFTS:
+            self._drifts = {key: drift for key, drift in self._drifts.items() if not drift.memory.expired()}
         return _share(error, now)
 
 
@@ -370,7 +388,17 @@ def _one_of_few(known: dict[int, Any], tensor: Tensor) -> tuple[dict[int, Any], 
     return known, memory.cdata in known
 
 
-def _multiplied(
+def _moved(scaled: Kept, index: int, out: Tensor) -> tuple[Changed, Tensor]:
+    """How much of a chain of factors arrived in ``out``, a rate that decays: it should be ``scaled``'s base times its
+    factor. With its errors so far. index: of the operand that is scaled."""
+    assert scaled.base is not None, "what was scaled has a base"
+    exact, now = scaled.base.float() * scaled.factor, sample(out).float()
+    due = (exact - scaled.base.float()).abs() > _NOISE * scaled.base.float().abs()
+    error = exact - now if scaled.error is None else exact - now + scaled.error * scaled.factor
+    return Changed(due.sum(), (due & (now != scaled.base)).sum(), index, _share(error, now)), error
+
+
+def _product(
     number: int, func: Any, kept: list[Kept | None], tensors: list[Tensor], out: Tensor
 ) -> tuple[Changed | None, Tensor | None]:
     """The error of a product, one of whose operands the same op made the time before, with the error of that."""
@@ -402,7 +430,7 @@ def _indexed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: 
     if max(t.numel() for t in args if isinstance(t, Tensor)) > _LARGEST or not integers.accumulates(func, args, kwargs):
         return None
     exact = IN_PLACE[func](*(a.float() if isinstance(a, Tensor) and a.dtype in NARROW else a for a in args), **kwargs)
-    return _Rehearsed(func, lambda: [target], [target.clone()], [exact])
+    return _Rehearsed(func, lambda: [target], [target.clone()], [exact], target, lambda error: error)
 
 
 def _normalised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]) -> _Rehearsed | None:

@@ -95,17 +95,26 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         return _outside(source, out.dtype)
     if not source.dtype.is_floating_point or out.dtype.is_complex or out.dtype is torch.bool:
         return None
+    if out.dtype in _LARGE and func is not _aten.copy_.default:
+        return beyond(source)
     numbers = sample(source.detach())
     known = torch.isfinite(numbers)
     if func is _aten.copy_.default:  # a cast cuts off fractions as it was asked to
         known = known & (numbers != 0)
         return known.sum(), (known & (numbers.trunc() != numbers)).sum()
-    if out.dtype in _LARGE:
-        return (
-            (known.sum(), (known & (numbers.abs() > finest)).sum()) if (finest := _FINEST.get(source.dtype)) else None
-        )
     limits, whole = torch.iinfo(out.dtype), numbers.double().trunc()
     return known.sum(), (known & ((whole < limits.min) | (whole > limits.max))).sum()
+
+
+def beyond(source: Tensor) -> Counts | None:
+    """Numbers that are taken as integers, and how many of them are so large that their dtype does not hold each; None
+    for other dtypes."""
+    finest = _FINEST.get(source.dtype)
+    if finest is None:
+        return None
+    numbers = sample(source.detach())
+    known = torch.isfinite(numbers)
+    return known.sum(), (known & (numbers.abs() > finest)).sum()
 
 
 def _filled(number: Any, out: Tensor) -> Counts | None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..tables.operators import NAMED_CASTS, tagged
-from .calls import LIFT_FRESH, TO_COPY, op_name
+from .calls import LIFT_FRESH, LOCAL_SCALAR, TO_COPY, op_name
 from .holders import address
 from .increments import Call
 from .ops import Form, GrowingOp, made_by
@@ -18,6 +18,8 @@ from .session import Session
 from .values import PASSED_ON, RANGE
 
 Tensor = torch.Tensor
+_TO_INTEGER = Tensor.__int__, Tensor.__index__
+"""Calls by which Python takes a number as an integer."""
 
 
 def before(
@@ -52,6 +54,8 @@ def long_path(recorder: Session, call: Call, running: RunningCall | None) -> Non
     try:
         if call.func is LIFT_FRESH and running is not None and call.outputs:
             recorder.values.handed(call.op, running, call.outputs[0])
+        if call.func is LOCAL_SCALAR and running is not None and running[FUNCTION] in _TO_INTEGER:
+            recorder.values.taken(call.op, call.inputs[0])
         casts = call.func is TO_COPY and running is not None and running[AUTOCAST]
         if casts and call.outputs and _is_kept(running, call.inputs[0]):
             recorder.values.cached.saw(call.op, call.inputs[0], call.outputs[0])

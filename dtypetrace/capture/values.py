@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -90,6 +91,8 @@ class Values:
         self._of_integers: dict[int, int] = {}
         """Calls of each op in which integers were looked at."""
         self._arrived: dict[int, tuple[int, int]] = {}
+        self._sound: dict[int, tuple[int, int]] = {}
+        """By op whose updates began to be lost: how many were due and done before."""
         self.increments = Increments()
         self.cached = CachedCasts()
 
@@ -125,6 +128,12 @@ class Values:
                 self._keep_vanished(number, [data])
             elif data is not None:
                 self._count_integers(number, integers.handed(data, out), out)
+
+    def taken(self, number: int, source: Tensor) -> None:
+        """Measures whether a number that Python takes as an integer, in a call of op ``number``, may be one."""
+        if is_plain(source):
+            with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
+                self._count_integers(number, integers.beyond(source), source)
 
     def manner(self, func: Any, args: tuple[Any, ...], dtype: torch.dtype, phase: str) -> int:
         """How later calls of an op, all of whose tensors are plain and have ``dtype``, are measured: ``UNMEASURED``,
@@ -177,12 +186,16 @@ class Values:
 
     def damaging(self) -> frozenset[int]:
         """The ops that have made a value that is not finite, and those whose updates of kept tensors were mostly lost
-        since this was asked before. Waits for the device."""
+        since this was asked before: of those, only what comes from then on counts. Waits for the device."""
         found = set()
         for value in self.read():
             due, done = self._arrived.get(value.op, (0, 0))
+            lost = 2 * (value.done - done) < value.due - due
+            if lost and value.op not in self._sound:
+                self._sound[value.op] = due, done
+                value = replace(value, due=value.due - due, done=value.done - done)
             self._arrived[value.op] = value.due, value.done
-            if value.made or 2 * (value.done - done) < value.due - due:
+            if value.made or lost:
                 found.add(value.op)
         return frozenset(found)
 
@@ -373,6 +386,9 @@ class Values:
                 known.update(rows.get(number, ()))
             known["first"] = first[number]["first"] if known["made"] else -1
             known["kept"], known["vanished"] = self._kept.get(number, 0), self._vanished.get(number, 0.0)
+            if number in self._sound:
+                due, done = self._sound[number]
+                known["due"], known["done"] = known["due"] - due, known["done"] - done
             if any(known.get(name) for name in _COUNTED):
                 found.append(Value(op=number, stale=stale.get(number, 0), **known))
         return tuple(found)
@@ -384,10 +400,11 @@ _NOT_ARITHMETIC = packets("uninitialised", "still")
 
 def _is_followed(op: GrowingOp) -> bool:
     """Whether an op may update a tensor that the program keeps narrow, so that every call counts; of an optimizer's, a
-    single number, which may be a counter."""
+    single number, which may be a counter, and what is narrower than that which is added."""
     if not op.operands or op.operands[0][0] not in NARROW or id(op.func) not in _FOLLOWED_IDS:
         return False
-    return op.phase in _FOLLOWED_PHASES or op.phase == "optimizer" and not op.inputs[0].shape
+    own = not op.inputs[0].shape or any(operand[0] not in NARROW for operand in op.operands)
+    return op.phase in _FOLLOWED_PHASES or op.phase == "optimizer" and own
 
 
 def _followed(func: Any, phase: str) -> bool:

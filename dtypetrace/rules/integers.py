@@ -56,6 +56,8 @@ def find(run: Run) -> list[Finding]:
 
 def _judged(run: Run, v: Value) -> Finding | None:
     op = run.ops[v.op]
+    if not op.outputs:  # numbers that Python takes as integers, one after the other
+        return _coarse(run, v, op) if v.spoilt and op.count > 1 and _given(run, op) else None
     made = op.outputs[0]
     floats = [i for i in op.inputs if i.dtype in REAL]
     if not floats and made not in REAL and tagged(op, "fills"):
@@ -81,10 +83,10 @@ def _judged(run: Run, v: Value) -> Finding | None:
 
 def _from_wrapped(run: Run, number: int, spoilt: set[int]) -> bool:
     """Whether an operand of integer arithmetic comes from such arithmetic in the same dtype."""
-    made = run.ops[number].outputs[0]
+    made = run.ops[number].outputs[:1]
     for i in run.ops[number].inputs:
         above = next((n for n in graph.first_operands(run.ops, i.producer) if not is_move(run.ops[n])), -1)
-        if i.dtype == made and made not in REAL and above in spoilt and run.ops[above].outputs[0] == made:
+        if (i.dtype,) == made and i.dtype not in REAL and above in spoilt and run.ops[above].outputs[:1] == made:
             return True
     return False
 
@@ -98,7 +100,7 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
     def goes_on(n: int) -> bool:
         op = run.ops[n]
         indexes = tagged(op, "picks", "places") and any(i.dtype in REAL for i in op.inputs)
-        return bool(op.outputs) and not indexes and not tagged(op, "bits", "remainder", "equal", "like")
+        return bool(op.outputs) and not indexes and not _of_bits(op) and not tagged(op, "equal", "like")
 
     def passes(n: int) -> bool:
         return n not in apart and goes_on(n) and run.ops[n].outputs[0] != "bool"
@@ -108,13 +110,25 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
 
 
 def _taken_apart(run: Run, number: int) -> bool:
-    """Whether a cast of integers may wrap on purpose: what it made, or what it took, goes on as bits or as a rest of a
-    division; or nothing takes what it made."""
-    source = run.ops[number].inputs[-1].producer
-    made = [run.ops[n] for n, _ in run.below([number], run.moves, _FAR)]
+    """Whether a cast of integers may wrap on purpose: what it made, perhaps subtracted since, or what it took goes on
+    as bits or as a rest of a division; or nothing takes what it made. A shift to the right that brings the sign of a
+    wrapped number along, and whose result is a quantity, is no such use."""
+    source, dtype = run.ops[number].inputs[-1].producer, run.ops[number].outputs[0]
+    stays = lambda n: run.moves(n) or tagged(run.ops[n], "sum") and run.ops[n].outputs[0] == dtype
+    below = [n for n, _ in run.below([number], stays, _FAR)]
+    shifted = [n for n in below if tagged(run.ops[n], "signed_shift") and run.ops[n].outputs[0] == dtype]
+    if dtype.startswith("int") and _quantities(run, shifted):
+        return False
+    made = [run.ops[n] for n in below]
     taken = [run.ops[n] for n, _ in run.below([source], run.moves, _FAR)] if source >= 0 else []
     used = any(not (is_move(op) or tagged(op, "equal", "like")) for op in made)
-    return not used or any(tagged(op, "bits", "remainder") for op in (*made, *taken))
+    return not used or any(map(_of_bits, (*made, *taken)))
+
+
+def _of_bits(op: Op) -> bool:
+    """Whether an op takes numbers by their bits, or by their rest: also what it reads as another dtype."""
+    read_otherwise = op.effect == "view" and op.inputs[0].dtype != op.outputs[0]
+    return read_otherwise or tagged(op, "bits", "remainder")
 
 
 def _above(run: Run, number: int) -> frozenset[int]:
@@ -280,7 +294,7 @@ def _coarse(run: Run, v: Value, op: Op) -> Finding:
 
 def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowStep, ...]) -> Finding:
     source = _source(op)
-    told = _NUMBERS if source in REAL and op.outputs[0] in REAL else _integers(culprit.dtype)
+    told = _NUMBERS if source in REAL and op.outputs[:1] and op.outputs[0] in REAL else _integers(culprit.dtype)
     fix, words = advise(culprit.origin.place, told.change, others=(told.alternative,)), {"title": told.title}
     return found_at(
         run, op, "DT204", culprit, fix, begins=flow, source=source, how="cast", said=what, **words, notes=(told.limit,)

@@ -26,6 +26,10 @@ STANDS = {
     "scatter_add_": "kept.scatter_add_(0, at, one)",
     "index_put_": "kept.index_put_((at,), one, accumulate=True)",
     "in place, gradients on": "kept.data.add_(one)",
+    "a factor": "kept = kept * 0.9985",
+    "a factor, written back": "kept.copy_(kept / 1.001)",
+    "a factor that is a tensor": "kept = torch.mul(torch.tensor(0.9985), kept)",
+    "a rate that decays": "kept.fill_(kept[0] * 0.9985)",
 }
 LONG = "kept = torch.zeros(8, dtype=torch.bfloat16)\nfor n in range(%d):\n    "
 
@@ -39,11 +43,61 @@ def test_a_long_sum_whose_terms_all_arrive_but_roughly(how, tmp_path):
         assert [f.code for f in program.findings] == codes, program.trace
 
 
+@pytest.mark.parametrize(
+    "how", ["index_add_(0, at, one)", "scatter_add_(0, at, one)", "index_put_((at,), one, accumulate=True)"]
+)
+def test_one_place_of_many_that_stands_still(how, tmp_path):
+    """Nearly all numbers arrive: those of the one place where most are added up do not."""
+    text = "kept, one = torch.zeros(64, dtype=torch.bfloat16), torch.ones(5, dtype=torch.bfloat16)\nfor n in range(COUNT):\n"
+    text += "    at = torch.tensor([0, 0, n % 63 + 1, (n + 7) % 63 + 1, (n + 9) % 63 + 1])\n    kept." + how
+    for count, codes in ((400, ["DT307"]), (20, [])):
+        program = programs.run(tmp_path, text.replace("COUNT", str(count)), numerics=True)
+        assert program.error is None and not program.trace._watch.recorder.broken
+        assert [f.code for f in program.findings] == codes, program.trace
+
+
 def test_a_long_sum_drifts_under_a_reference_too(tmp_path):
     data = "one = torch.rand(8).bfloat16() * 0.01 + 0.3\n"
     program = programs.run(tmp_path, SETUP + data + LONG % 140 + "kept += one", numerics=True, reference=True)
     assert program.error is None and not program.recording.not_seen
     assert [f.code for f in program.findings if f.severity != "note"] == ["DT307"], program.trace
+
+
+class Counted(torch.optim.Optimizer):
+    """Adds one to a state in each step; made: makes the state."""
+
+    def __init__(self, parameters, made):
+        super().__init__(parameters, {})
+        self.made = made
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            energy = self.state[p].setdefault("energy", self.made(p))
+            energy.add_(torch.ones_like(energy, dtype=torch.float32))
+            p -= 0.01 * p.grad / energy.float().mean().sqrt()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda p: torch.ones(4, dtype=torch.bfloat16),
+        lambda p: torch.ones(4, 1, dtype=torch.bfloat16),
+        lambda p: torch.zeros_like(p, dtype=torch.bfloat16),
+    ],
+)
+def test_a_state_that_stops_only_in_a_later_step_is_judged_from_then_on(made):
+    """It is looked at in rarer and rarer steps, in all of the first of which the changes arrive."""
+    for count, codes in ((310, ["DT307"]), (140, [])):
+        model = torch.nn.Linear(8, 4, bias=False)
+        optimizer = Counted(model.parameters(), made)
+        with dtypetrace.trace(every="new", precision="values") as t:
+            for _ in range(count):
+                model(torch.ones(8)).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        assert not t.recording.not_seen
+        assert [f.code for f in t.findings if f.severity != "note"] == codes, t
 
 
 STEP = """
@@ -100,6 +154,9 @@ MOVES = {
     "indices that are added to once": "kept = torch.zeros(8, dtype=torch.bfloat16).index_add_(0, at, one)",
     "a write that adds nothing up": "kept.index_put_((at,), kept + one)",
     "a residual": "kept = kept + torch.sin(kept) * 0.1",
+    "a factor that arrives": "kept = kept * 0.99",
+    "a factor of one": "kept = kept * 1.0 / 1",
+    "a factor of other numbers": "fresh = kept.clone() * 0.9985",
     "divided by zero": "kept = (kept / 0.0).clamp(max=256) + 4 * one",
     "a mask": "kept.index_put_((at > 3,), one[:1], accumulate=True); kept += 4 * one",
 }

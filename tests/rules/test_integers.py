@@ -73,6 +73,7 @@ def test_writes_into_integers_that_lose_nothing_that_is_used(other):
     assert kinds(written(**other)) == []
 
 
+_TAKEN = "for row in torch.Tensor([[2.0**25 + n, 0.5] for n in range(4)]):\n    "
 FOUND = {
     "wraps": ("pixels = torch.full((8,), 200, dtype=torch.uint8)\nmean = (pixels + pixels) // 2", "DT301"),
     "wraps in place": ("a = torch.full((8,), 200, dtype=torch.uint8)\na -= 210\nb = a.float()", "DT301"),
@@ -106,9 +107,31 @@ FOUND = {
     "a float that is out of range": ("a = (torch.full((8,), 300.5)).to(torch.uint8)", "DT301"),
     "a fraction": ("a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(0.5)\nb = a.float()", "DT203"),
     "large numbers": ("a = torch.arange(4) + 2**25\nb = a.float()", "DT204"),
+    "nibbles that a shift makes negative": (
+        "packed = (torch.arange(256) | 0).to(torch.int8)\nhigh = (packed >> 4) * 0.5",
+        "DT301",
+    ),
+    "codes of two bits": (
+        "packed = torch.arange(256).to(torch.int8).view(64, 4)\ncode = torch.stack([packed & 3, packed >> 6])\nw = code - 1.5",
+        "DT301",
+    ),
+    "the upper byte": (
+        "word = torch.arange(0, 65536, 255).to(torch.int16)\nupper = torch.bitwise_right_shift(word, 8).float()",
+        "DT301",
+    ),
+    "large numbers that Python takes": (_TAKEN + "int(row[0])", "DT204"),
+    "large numbers that serve as places": (_TAKEN + "range(2**30)[row[0].int()]", "DT204"),
+    "large seeds": (_TAKEN + "torch.Generator().manual_seed(int(row[0]))", "DT204"),
     "large numbers taken back": ("a = torch.tensor([2.0**25 + 2])\nb = a[:1].long()", "DT204"),
 }
 FINE = {
+    "masked nibbles": "packed = torch.arange(256).to(torch.int8)\nhigh = ((packed >> 4) & 15) * 0.5",
+    "unsigned nibbles": "packed = torch.arange(256).to(torch.uint8)\nhigh = (packed >> 4) * 0.5",
+    "packet numbers": "number = torch.arange(900).to(torch.uint8)\ngap = (number[1:] - number[:-1]).view(torch.int8).long()\nwhole = gap.cumsum(0) / 2",
+    "a clock that wraps": "tick = torch.arange(0, 90000, 99).to(torch.int16)\ngap = (tick[1:] - tick[:-1]) & 0xFFF\nrate = gap.float()",
+    "an angle of a turn in 256": "turn = torch.arange(900).to(torch.uint8)\nrest = ((turn - turn[0]) % 64).float()",
+    "settings": "setting = torch.tensor([2.0**30, 3.0])\nmost = int(setting[0])",
+    "small numbers that Python takes": "for n in torch.arange(3.0) * 100: int(n)",
     "a negative": "image = torch.arange(250, dtype=torch.uint8)\nnegative = ~image / 2",
     "an inverted mask of bits": "flags = torch.tensor([0, 1, 1], dtype=torch.uint8)\nleft = ((~flags) & 1).float()",
     "an inverted mask": "mask = torch.tensor([0, 1, 1], dtype=torch.uint8)\nkept = (~mask.bool()).float() + (1 - mask).float()",

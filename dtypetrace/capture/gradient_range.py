@@ -71,9 +71,9 @@ class GradientRange:
         found = None
         for parameter in islice(groups[0]["params"], _FIRST):
             gradient = parameter.grad
-            if gradient is not None and gradient.numel() <= _LARGEST and is_plain(gradient):
-                if found is None or _fitness(gradient) < _fitness(found.grad):
-                    found = parameter
+            fits = gradient is not None and gradient.numel() <= _LARGEST and is_plain(gradient)
+            if fits and (found is None or _fitness(gradient) < _fitness(found.grad)):
+                found = parameter
         if found is None:
             return None
         self._parameter = weakref.ref(found)

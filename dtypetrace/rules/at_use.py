@@ -276,35 +276,21 @@ def left_cast(case: Case) -> Iterator[Fix]:
 
 
 def leaves_part(case: Case) -> Iterator[Fix]:
-    """A part of a model that was cast by itself, and another model, stay as they are: what leaves them is cast back
-    where it widens other tensors, else where the rest refuses it."""
-    wanted, other = case.wanted, _of_another_model(case)
-    part = case.verdict.principle == "cast of a part"
-    if not (part or other) or not case.disagrees or not case.passed or wanted is None:
+    """A part of a model that was cast by itself stays as it is: what leaves it is cast back where it widens other
+    tensors, else where the rest refuses it."""
+    wanted = case.wanted
+    if case.verdict.principle != "cast of a part" or not case.disagrees or not case.passed or wanted is None:
         return
     if case.culprit.holder is not None or case.writes_into:
         return
     made = f"it comes from a part that was cast to {case.culprit.dtype}"
     whole = f"keep that part in {wanted}, {short(case.here)}"
-    if not part:
-        made = f"it comes from another model, whose weights are {case.culprit.dtype}"
-        whole = f"cast that model and what it gets to {wanted}, {short(case.here)}"
     widened = _widened(case)
     if widened is not None and (edits := one(editing.at_widening(case.recording, widened, wanted))):
         what = cast_what(edits) or "the result"
         yield advise(widened, f"cast {what} back to {wanted} here", made, edits=edits, kind="cast", others=(whole,))
     change = f"cast {quoted(case.culprit.shown)} back to {wanted} here"
     yield advise(case.site, change, made, edits=case.cast_at_call(wanted), kind="cast", others=(whole,))
-
-
-def _of_another_model(case: Case) -> bool:
-    """Whether the culprit has its dtype from weights of another model, and widened other tensors on its way here."""
-    line = graph.lineage(case.recording, case.witness.event, case.verdict.expected)
-    if line is None or line.root.how not in ("parameter", "load") or _widened(case) is None or not case.refused.model:
-        return False
-    event = case.recording.events.index(line.root)
-    weights = {i.event for op in case.recording.ops for i in op.inputs if i.holder == "parameter"}
-    return event in weights and all(p.event != event for p in case.refused.model)
 
 
 def _widened(case: Case) -> Place | None:

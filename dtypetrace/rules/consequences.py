@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from .. import graph
-from ..records import Finding, FlowStep, Frame, Origin, Recording, Refused
+from ..records import Finding, FlowStep, Frame, Recording, Refused
 from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, tagged
 from .case import short
@@ -36,8 +36,6 @@ class _Others:
     """The casts in which numbers become zero that a later op divides by."""
     overflowing: frozenset[_Change]
     """The casts in which numbers become infinite."""
-    imprecise: frozenset[tuple[str, int]]
-    """The lines of the casts whose rounding is missed later."""
 
     def harmful(self, code: str, *, phase: str = "", other_than: str = "") -> Finding | None:
         """The first finding of a code that is more than a note; ``phase`` or ``other_than`` restrict it to some
@@ -77,11 +75,6 @@ def _before_it_was_refused(f: Finding, others: _Others) -> bool:
 def _cast_of_a_refusal(f: Finding, others: _Others) -> bool:
     """The cast that caused a refusal."""
     return any(step.how == "cast" and step.place.stack[:1] in others.collided for step in f.flow)
-
-
-def _predicted_and_measured(f: Finding, others: _Others) -> bool:
-    """A prediction about something that the run has measured."""
-    return f.code == "DT503" and any(o.code in ("DT303", "DT304") for o in others.silent)
 
 
 def _rounded_by_a_write(f: Finding, others: _Others) -> bool:
@@ -135,13 +128,6 @@ def _rounded_where_it_overflows(f: Finding, others: _Others) -> bool:
     return f.code == "DT204" and (f.site.stack[:1], f.op) in others.overflowing
 
 
-def _around_a_lossy_cast(f: Finding, others: _Others) -> bool:
-    """A cast back, or a write to what was cast, where the digits that this cast loses are missed: then the cast is
-    wrong, and not what the program widened before or stores there later."""
-    at = f.site if f.code == "DT202" else f.culprit.origin.place if f.code == "DT203" and f.culprit else None
-    return at is not None and (at.file, at.line) in others.imprecise and (f.code == "DT202" or f.severity == "note")
-
-
 def _of_the_setting(f: Finding, others: _Others) -> bool:
     """What autocast widens, or casts again and again, because it computes in another dtype than the weights have."""
     by_autocast = f.culprit is not None and f.culprit.origin.kind == "autocast"
@@ -153,12 +139,10 @@ def _of_the_setting(f: Finding, others: _Others) -> bool:
 _LEFT_OUT: tuple[_Rule, ...] = (
     _before_it_was_refused,
     _cast_of_a_refusal,
-    _predicted_and_measured,
     _rounded_by_a_write,
     _write_to_what_stays,
     _divided_by,
     _rounded_where_it_overflows,
-    _around_a_lossy_cast,
     _of_the_setting,
 )
 _NOTES: tuple[_Rule, ...] = (_of_broken_weights,)
@@ -182,7 +166,6 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
         frozenset(_change(f) for f in lost if not tagged(f.op, "sum", "adds_at")),
         frozenset((step.place.stack[:1], step.op) for f in serious if f.code == "DT302" for step in _measured(f)),
         frozenset((f.site.stack[:1], f.op) for f in serious if f.code == "DT301"),
-        frozenset((born.file, born.line) for f in serious if f.code == "DT308" and (born := _cast(f)) is not None),
     )
     told: dict[int, list[str]] = {}
     kept: list[Finding] = []
@@ -199,10 +182,6 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
 def _measured(f: Finding) -> list[FlowStep]:
     """The steps on a finding's way at which values were measured."""
     return [step for step in f.flow[:-1] if step.how == "value" and step.said]
-
-
-def _cast(f: Finding) -> Origin | None:
-    return f.culprit.origin if f.culprit is not None and f.culprit.origin.kind == "cast" else None
 
 
 def _change(f: Finding) -> _Change:

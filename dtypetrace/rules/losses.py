@@ -339,15 +339,6 @@ class Losses:
         least = self._zero_beside(number) * max(summed, 1.0) ** 0.5
         return self.of[number].size < least * max((self.of[n].size for n in self.sources(number)), default=0.0)
 
-    def leaves_nothing(self, number: int, cause: Cause) -> bool:
-        """Whether nothing but rounding is left of an op's result in higher precision, beside the largest numbers that
-        its loss came through: what a compensated sum keeps of one step for the next one is only rounding."""
-        way = (cause.op, *self._passed.get(number, ()))
-        largest = max((self.of[n].size for at in way for n in self.sources(at)), default=0.0)
-        squared = any(tagged(op, "product") and len(op.inputs) == 1 for op in (self.run.ops[n] for n in way))
-        size = self.of[number].size ** (0.5 if squared else 1.0)
-        return size < self._zero_beside(cause.op) * largest
-
     def _zero_beside(self, number: int) -> float:
         return _ZERO_BESIDE_HALF if self._made_in_16_bits(number) else _ZERO
 
@@ -365,7 +356,7 @@ class Losses:
             if p.others < _OTHERS_BY_CAST or op.phase not in FORWARD:
                 continue
             if is_cast(op):
-                counts = p.others >= _OTHERS and (self._serves_as_index(number) or self._were_integers(number))
+                counts = p.others >= _OTHERS and self._serves_as_index(number)
             elif op.outputs[:1] == ("bool",):
                 counts = p.others >= _OTHERS_COMPARED and prod(op.shape) >= _COMPARED
             else:
@@ -455,16 +446,6 @@ class Losses:
         """Whether the program goes on with the places that an op found, and not only with the numbers there."""
         users = [i for u in self.run.users[number] for i in self.run.ops[u].inputs if i.producer == number]
         return not users or any(i.dtype not in REAL for i in users)
-
-    def _were_integers(self, number: int) -> bool:
-        """Whether what an op casts to integers was cast from integers, and only moved since."""
-        for above in list(graph.first_operands(self.run.ops, number))[1:]:
-            op = self.run.ops[above]
-            if is_cast(op) and op.inputs and op.inputs[0].dtype not in FLOATING:
-                return True
-            if not (self.run.moves(above) or tagged(op, "join")):
-                break
-        return False
 
     def _serves_as_index(self, number: int) -> bool:
         below = (self.run.ops[n] for n, _ in self.run.below([number], lambda n: is_move(self.run.ops[n])))

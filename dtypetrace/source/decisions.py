@@ -160,11 +160,10 @@ class _Finder:
     # ------------------------------------------------------------ settings
 
     def _attribute(self, at: _At, node: ast.Attribute, depth: int) -> Iterator[_At]:
-        """What gives an attribute its value: by the object's class, else by every use of that name."""
+        """What gives an attribute its value, by the object's class."""
         files = {path: file for path in self.files if (file := self.text.parsed(path)) is not None}
         found = attributes.setting(files, at.file, node) if at.file in files else None
         if found is None:
-            yield from self._of_any_class(node.attr, depth)
             return
         given = [list(self.follow(_At(path, v, -1), depth + 1)) for path, v in found.given]
         if all(given):  # else a value is unknown
@@ -172,24 +171,6 @@ class _Finder:
             ends = [end for value in given for end in value]
             ends += [end for default in defaults for end in self.follow(default, depth + 1)]
             yield from (replace(end, shared=end.shared or found.reads > 1) for end in ends)
-
-    def _of_any_class(self, name: str, depth: int) -> Iterator[_At]:
-        """Every value that is given to this name: a field, an assignment, an argument of a constructor."""
-        trees = [file.tree for path in self.files if (file := self.text.parsed(path)) is not None]
-        if sum(_reads(tree, name) for tree in trees) > 1:
-            return
-        fields, given = [], []
-        for path in self.files:
-            file = self.text.parsed(path)
-            for node in ast.walk(file.tree) if file is not None else ():
-                if isinstance(node, ast.ClassDef):
-                    fields += [_At(path, v, -1) for v in attributes.field_values(node, name)]
-                elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-                    given += [_At(path, v, -1) for v in _set(node, name)]
-                elif isinstance(node, ast.Call):
-                    given += [_At(path, v, -1) for v in _constructed(node, name)]
-        found = [f for at in given for f in self.follow(at, depth + 1)]
-        yield from found or [f for at in fields for f in self.follow(at, depth + 1)]
 
     def _item(self, at: _At, node: ast.Subscript, depth: int) -> Iterator[_At]:
         """The value under a key, in every dictionary that has it; in a table of dtypes, the key's expression."""
@@ -208,8 +189,6 @@ class _Finder:
                     yield from (_At(path, v, -1) for k, v in pairs if isinstance(k, ast.Constant) and k.value == key)
                 elif isinstance(node, ast.Call) and last_part(node.func) == "dict":
                     yield from (_At(path, k.value, -1) for k in node.keywords if k.arg == key)
-                elif isinstance(node, ast.Assign) and _key(node.targets[0]) == key:
-                    yield _At(path, node.value, -1)
 
     def _call(self, at: _At, node: ast.Call, depth: int) -> Iterator[_At]:
         name = last_part(node.func)
@@ -226,11 +205,6 @@ class _Finder:
             inner = [k.value for k in node.keywords if k.arg == "default"]
         for expression in inner:
             yield from self.follow(_At(at.file, expression, at.level), depth + 1)
-
-
-def _key(node: ast.expr) -> object:
-    """The constant key of ``d["key"]``, None for what has none."""
-    return node.slice.value if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) else None
 
 
 def _reads(scope: ast.AST, name: str) -> int:
@@ -261,23 +235,3 @@ def _default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast
         if parameter.arg == name:
             return a.defaults[number - first] if number >= first else None
     return next((d for p, d in zip(a.kwonlyargs, a.kw_defaults) if p.arg == name), None)
-
-
-# ---------------------------------------------------------------- what gives an attribute its value
-
-
-def _set(node: ast.Assign | ast.AnnAssign, name: str) -> Iterator[ast.expr]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    if node.value is not None and any(isinstance(t, ast.Attribute) and t.attr == name for t in targets):
-        yield node.value
-
-
-def _constructed(node: ast.Call, name: str) -> Iterator[ast.expr]:
-    """A setting passed to a constructor by name, or the default of a command-line option."""
-    called = last_part(node.func)
-    if called == "add_argument":
-        options = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-        if any(option.lstrip("-").replace("-", "_") == name for option in options):
-            yield from (k.value for k in node.keywords if k.arg == "default")
-    elif called[:1].isupper() or called in ("Namespace", "SimpleNamespace", "replace"):
-        yield from (k.value for k in node.keywords if k.arg == name)

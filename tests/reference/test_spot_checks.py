@@ -202,3 +202,16 @@ def test_a_reference_that_measures_alone_checks_nothing_after_it(tmp_path):
     """Without ``numerics`` nobody asked for checks."""
     program = programs.run(tmp_path, CAST_AFTER_TRAINING, reference=True, reference_steps=2)
     assert program.recording.precisions and not program.recording.spot_checks
+
+
+def test_memory_that_an_operator_fills_in_part_is_not_compared(tmp_path):
+    """CTC keeps its table for backward, of which it fills as much as each input is long."""
+    text = """
+    torch.manual_seed(0)
+    scores = torch.randn(10, 4, 5).log_softmax(-1)
+    words, lengths = torch.tensor([[1, 2, 3]] * 4), torch.tensor([5, 6, 7, 10])
+    loss = F.ctc_loss(scores, words, lengths, torch.tensor([3, 3, 2, 1]), reduction="none")
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    (found,) = (p for p in program.recording.spot_checks if program.recording.ops[p.op].op == "ctc_loss")
+    assert found.size == 4

@@ -18,11 +18,11 @@ from ..foresight import DtypeChange, Replay, given_again, refused_again
 from ..records import CAST, FORWARD, Edit, Finding, Fix, Op, Recording
 from ..source import decisions, receivers
 from ..source.patch import Patch
-from ..tables.dtypes import NARROW, narrower
+from ..tables.dtypes import FLOATING, NARROW, narrower
 from ..tables.english import quoted
-from ..tables.operators import tagged
+from ..tables.operators import is_destination, tagged
 from ..tables.rule_language import Gives, Prediction, Refuses
-from . import coded, effects
+from . import autocast_off, coded, effects
 from .advice import TESTED, advise, without_diff
 from .case import Case, short
 from .run_facts import Run
@@ -162,6 +162,26 @@ def it_keeps_what_is_trained(proposal: Proposal) -> str:
     return ""
 
 
+# ---------------------------------------------------------------- other runs of the refused line
+
+
+def it_spares_earlier_calls(proposal: Proposal) -> str:
+    """Where the refused line wrote into floating tensors before, what it wrote is not cut to integers: entries of a
+    state dict have several dtypes. A cast to the dtype of the destination leaves the others as they were."""
+    case, effect = proposal.case, proposal.effect
+    dtype, wanted = case.culprit.dtype, {e.change.dtype for e in proposal.edits if not e.change.like} - FLOATING - {""}
+    written = any(is_destination(case.refused.op, w.argument, w.index) for w in case.refused.witnesses)
+    if effect is None or dtype not in FLOATING or not wanted or not written:
+        return ""
+    for op in autocast_off.earlier(case.recording, case.refused):
+        if {i.dtype for i in op.inputs} == {dtype}:
+            makers = (case.recording.ops[i.producer] for i in op.inputs if i.producer >= 0)
+            made = [f for maker in makers for f in effects.place_of(case, maker.place).stack[:1]]
+            if effect.casts or any(effects.inside(edit, f) for f in made for edit in proposal.edits):
+                return f"earlier calls of this line, which write {dtype}, would write {min(wanted)}"
+    return ""
+
+
 # ---------------------------------------------------------------- the dtype rules
 
 
@@ -257,12 +277,14 @@ CHECKS: tuple[Check, ...] = (
     its_value_was_made,
     it_casts_no_codes,
     it_spares_variables,
+    it_spares_earlier_calls,
     *OF_DTYPES,
 )
 """In the order in which they run."""
 FORBIDDING: tuple[Check, ...] = (
     it_casts_no_codes,
     it_spares_variables,
+    it_spares_earlier_calls,
     it_keeps_what_is_trained,
     it_keeps_what_is_magnified,
 )

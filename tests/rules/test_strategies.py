@@ -461,3 +461,26 @@ for optimizer in (first, Preconditioned(net.parameters())):
 def test_a_state_that_the_program_loads_by_itself_is_cast_where_it_meets_the_gradient(tmp_path):
     found = follow(tmp_path, RESTORED)
     assert found.clean and "left.to(p.grad.dtype) @ p.grad" in found.text, found.text
+
+
+SERVER = """
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+before = net[0].weight.detach().clone()
+local = {name: value + 1 for name, value in net.state_dict().items()}
+for name, data in net.state_dict().items():
+"""
+MERGED = {
+    "an average": "    update = (local[name] - data) * 0.5\n    data.add_(update)",
+    "in one line": "    data.add_((local[name] - data) * 0.5)",
+    "by an operator": "    update = 0.5 * (local[name] - data)\n    data += update",
+    "a decay": "    factor = torch.full_like(data, 0.5, dtype=torch.float32)\n    data.mul_(factor)",
+}
+
+
+@pytest.mark.parametrize("merged", MERGED.values(), ids=MERGED)
+def test_entries_of_several_dtypes_on_one_line_are_not_cut_to_integers(merged, tmp_path):
+    found = follow(tmp_path, SERVER + merged)
+    assert found.clean, found.text
+    names = found.program.names
+    assert not torch.equal(names["net"][0].weight, names["before"]) and names["net"][0].weight.any(), found.text

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from ..capture import private, warning_places
+from ..tables.operators import tagged
 from . import choices
 from .calls import Done, ReferencedCall, argument, drops, plain, tensors_of
 from .operators import RERUN, STRANGE, VIEW, Kind, kind_of
@@ -189,8 +190,10 @@ class Engine:
         followed = []
         known = samples + [None] * (len(call.made) - len(samples))
         exact = call.made if call.inherits and call.heavy else references
-        for made, reference, local, before_ in zip(call.made, references, locals_ or exact, known):
-            if self._keep(number, made, reference) and measured and reference is not None and local is not None:
+        seen = 1 if tagged(str(func), "scratch") else len(call.made)
+        for n, (made, reference, local, before_) in enumerate(zip(call.made, references, locals_ or exact, known)):
+            kept = self._keep(number, made, reference) and n < seen
+            if kept and measured and reference is not None and local is not None:
                 followed.append(Followed(made, local.to(reference.dtype), reference, before_))
         if followed:
             self._saw(number, followed)

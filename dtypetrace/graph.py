@@ -557,3 +557,20 @@ def build(recording: Recording) -> nx.MultiDiGraph:
                     graph.add_node(node, kind=event.how, dtype=event.to, place=event.place, name=event.name)
                 graph.add_edge(node, ("op", number), dtype=operand.dtype, operand=index)
     return graph
+
+
+def module_below(known: frozenset[str], around: str, path: str) -> str:
+    """A module in or below another one, by the end of its path, which may begin with a local variable of a compiled
+    function; the one around where that is not clear.
+
+    >>> module_below(frozenset({"m.layers.0.mlp", "m.layers.1.mlp"}), "m", "stack.1.mlp")
+    'm.layers.1.mlp'
+    """
+    parts = path.split(".")
+    inside = [name for name in known if name.startswith(f"{around}." if around else "")]
+    for begin in range(len(parts)):
+        ending = "." + ".".join(parts[begin:])
+        found = [name for name in inside if f".{name}".endswith(ending)]
+        if found:
+            return found[0] if len(found) == 1 else around
+    return around

@@ -276,6 +276,8 @@ class Finding:
     """The rule that decided which of the dtypes is wrong (``rules.principles``); empty where nothing was refused."""
     tried: Tried | None = None
     """For damaged values that were followed: what the trial of the cause showed."""
+    weights: tuple[str, ...] = field(default=(), metadata={"in_report": False})
+    """All parameters that it is about, where ``operands`` has only some of them. Not in the JSON report."""
     sources: Sources = field(default_factory=Sources, compare=False, repr=False, metadata={"saved": False})
     """The sources of its recording, so that a finding can show its lines by itself. Not in the JSON report."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+from .. import graph
 from ..records import Op, Place, Recording, Update, Value
 from ..tables.dtypes import DTYPES, FLOATING, narrower, wider
 from ..tables.operators import COMPILED, NAMED_CASTS, is_cast, is_move, result_bytes, tagged, writes
@@ -225,32 +226,15 @@ class Inside(NamedTuple):
 def inside_compiled(recording: Recording) -> Iterator[Inside]:
     """What compiled code computes: the operators of its graphs, without views."""
     backward = {op.of: n for n, op in enumerate(recording.ops) if op.aten == COMPILED and op.phase == "backward"}
-    module = cache(partial(_below, frozenset(recording.modules)))
+    module = cache(partial(graph.module_below, frozenset(recording.modules)))
     for region in recording.regions:
-        for graph in region.graphs:
-            number = region.call if graph.phase == "forward" else backward.get(region.call, -1)
+        for made in region.graphs:
+            number = region.call if made.phase == "forward" else backward.get(region.call, -1)
             around = recording.ops[region.call].module if number >= 0 else ""
-            for node in graph.nodes if number >= 0 else ():
+            for node in made.nodes if number >= 0 else ():
                 if node.op in ("input", "saved", "constant") or not node.dtype or tagged(node.op, "view"):
                     continue
-                yield Inside(number, graph.phase, module(around, node.module), node.dtype, node.nbytes)
-
-
-def _below(known: frozenset[str], around: str, path: str) -> str:
-    """A module in or below another one, by the end of its path, which may begin with a local variable of a compiled
-    function; the one around where that is not clear.
-
-    >>> _below(frozenset({"m.layers.0.mlp", "m.layers.1.mlp"}), "m", "stack.1.mlp")
-    'm.layers.1.mlp'
-    """
-    parts = path.split(".")
-    inside = [name for name in known if name.startswith(f"{around}." if around else "")]
-    for begin in range(len(parts)):
-        ending = "." + ".".join(parts[begin:])
-        found = [name for name in inside if f".{name}".endswith(ending)]
-        if found:
-            return found[0] if len(found) == 1 else around
-    return around
+                yield Inside(number, made.phase, module(around, node.module), node.dtype, node.nbytes)
 
 
 def user_line(where: Place) -> tuple[str, int]:

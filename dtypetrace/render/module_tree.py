@@ -76,6 +76,12 @@ class Module:
     def label(self) -> str:
         return f"{self.name} … {self.same[-1]}" if self.same else self.name
 
+    @property
+    def inside(self) -> list[str]:
+        """The findings of the modules inside it that are not its own."""
+        below = [f for c in self.children for f in (*c.findings, *c.touched, *c.inside)]
+        return [f for f in dict.fromkeys(below) if f not in self.findings and f not in self.touched]
+
     def look(self) -> tuple[Any, ...]:
         """The values that must be equal for two siblings to share a line."""
         inside = tuple((c.name, len(c.same), *c.look()) for c in self.children)
@@ -143,12 +149,14 @@ def _fill(recording: Recording, known: dict[str, Module], anchors: Sequence[tupl
     for p in recording.precisions:
         for full in around.get(recording.ops[p.op].module, ()) if isfinite(p.introduced) else ():
             known[full].error = max(known[full].error or 0.0, p.introduced)
+    trained = {p.name for p in recording.parameters if p.trained}
     for anchor, finding in anchors:
-        own = _module_of(finding.module, known)
+        named = finding.weights or [o.name for o in finding.operands if o.holder in _HELD]
+        held = [m for name in named if (m := _holder_of(name, known, trained)) is not None]
+        own = _module_of(finding.module, known) or next(iter(held), None)
         if own is not None:
             own.findings.append(anchor)
-        held = [o.name.rpartition(".")[0] for o in finding.operands if o.holder in _HELD]
-        for module in {m.full: m for name in held if (m := _module_of(name, known)) and m is not own}.values():
+        for module in {m.full: m for m in held if m is not own}.values():
             module.touched.append(anchor)
 
 
@@ -232,6 +240,16 @@ def _module_of(name: str, known: dict[str, Module]) -> Module | None:
     return ending[0] if len(ending) == 1 else None
 
 
+def _holder_of(weight: str, known: dict[str, Module], trained: set[str]) -> Module | None:
+    """The module that holds a parameter, by the name that an optimizer has for it: of several models that have one of
+    that name, the one that is trained."""
+    name = weight.rpartition(".")[0]
+    if found := _module_of(name, known):
+        return found
+    ending = [full for full in trained if full.endswith(f".{weight}")]
+    return known.get(ending[0].rpartition(".")[0]) if len(ending) == 1 else None
+
+
 def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     """How many outermost names two chains share."""
     return sum(takewhile(bool, (a == b for a, b in zip(one[::-1], other[::-1]))))
@@ -289,7 +307,7 @@ def _bound(roots: list[Module], most: int) -> None:
         for module in front:
             room = lines + len(module.children) <= most
             if not room:
-                kept = [c for c in module.children if _holds_finding(c)]
+                kept = [c for c in module.children if c.findings or c.touched or c.inside]
                 module.left_out = sum(1 + len(c.same) + size(c) for c in module.children if c not in kept)
                 module.children = kept
             lines += len(module.children)
@@ -306,14 +324,15 @@ def _holds_finding(module: Module) -> bool:
 
 
 def _unfold(roots: list[Module], lines: int) -> None:
-    """Unfolds modules inside which a dtype changes, the outer ones first, and the way to every finding."""
+    """Unfolds modules inside which a dtype changes or a finding is, the outer ones first, and the way to where each
+    finding is."""
     front = list(roots)
     shown = len(roots)
     while front:
         below = []
         for module in front:
-            wanted = module.changes and shown + len(module.children) <= lines
-            module.open = bool(module.children) and (wanted or any(map(_holds_finding, module.children)))
+            wanted = (module.changes or module.inside) and shown + len(module.children) <= lines
+            module.open = bool(module.children) and bool(wanted or any(map(_holds_finding, module.children)))
             if module.open:
                 shown += len(module.children)
                 below += module.children

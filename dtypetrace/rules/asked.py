@@ -83,6 +83,7 @@ def overridden(run: Run) -> Iterator[Finding]:
             ),
             count=len(members),
             title=f"{named} are {p.dtype}, and {asked.by} keeps them in {asked.dtype}",
+            weights=[q.name for q, *_ in members],
             notes=(f"declared by {asked.by}{where} for {', '.join(asked.names)}",),
         )
 

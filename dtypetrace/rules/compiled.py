@@ -56,6 +56,7 @@ class _Kept:
     place: Place
     step: Step | None
     node: Node
+    module: str
     decides: bool
     """Whether a comparison or a rounding takes it so."""
 
@@ -185,7 +186,7 @@ class _Judged:
         said = f"{worst.name} comes from here"
         yield silent_finding(
             "DT206",
-            Call(line, worst.graph.phase, name, node.op, node.module),
+            Call(line, worst.graph.phase, name, node.op, _module(self.run, self.region, node.module)),
             kind="measured",
             culprit=_result(name, node.dtype, line),
             flow=(FlowStep(line, name, node.module, node.dtype, node.dtype, "value", said=said),),
@@ -204,8 +205,9 @@ class _Judged:
             for _, kept in self.flow.unrounded(at):
                 users.setdefault(kept, []).append(at)
         return [
-            _Kept(self._place(at), self._step(at), self.flow.node(at), any(map(self._jumps, early)))
+            _Kept(self._place(at), self._step(at), node, _module(self.run, self.region, node.module), decides)
             for at, early in users.items()
+            for node, decides in [(self.flow.node(at), any(map(self._jumps, early)))]
             if not self.flow.is_rounded(at)
         ]
 
@@ -249,7 +251,7 @@ class _Judged:
         flow.append(FlowStep(site, self._name(at), node.module, "float32", node.dtype, "value", said=met))
         return silent_finding(
             "DT206",
-            Call(site, self._phase(at), self._name(at), node.op, node.module),
+            Call(site, self._phase(at), self._name(at), node.op, _module(self.run, self.region, node.module)),
             kind=kind,
             culprit=culprit,
             flow=tuple(flow),
@@ -266,6 +268,12 @@ class _Judged:
         why = f"its kernels then round to {dtype} where eager does"
         others = () if kind == "elided-cast" else (wider,)
         return advise(born, _ADVICE, why, edits=edit, kind="compile", others=others)
+
+
+def _module(run: Run, region: Region, path: str) -> str:
+    """The module of a path in a compiled region, by its full name."""
+    around = run.ops[region.call].module if 0 <= region.call < len(run.ops) else ""
+    return graph.module_below(run.module_names, around, path)
 
 
 def _goes_on(place: Place, later: Place) -> bool:
@@ -306,7 +314,7 @@ def _kept_wide(run: Run, kept: Iterable[_Kept], near: list[str]) -> Iterator[Fin
     said = "computed in float32, and used in the same kernel before it is rounded"
     yield silent_finding(
         "DT206",
-        Call(most[0], "forward", name, first.node.op, first.node.module),
+        Call(most[0], "forward", name, first.node.op, first.module),
         kind="kept-wide",
         severity="note",
         culprit=_result(name, first.node.dtype, most[0]),
@@ -335,7 +343,7 @@ def _accepted(run: Run, region: Region) -> Iterator[Finding]:
         computed = f"computes it in {step.dtype}" if step.dtype else "computes it"
         said = f"{both} meet: eager refuses this, the compiler {computed}"
         title = f"{quoted(step.op)} of {both} runs only because it is compiled: eager refuses it"
-        found = _of_step(run, step, "accepted-mismatch", (mixed[0], step.dtype, said), change, title)
+        found = _of_step(run, region, step, "accepted-mismatch", (mixed[0], step.dtype, said), change, title)
         one = replace(_result(step.op, mixed[0], found.site), name="operand")
         operands = tuple(replace(one, index=n, dtype=d) for n, d in enumerate(mixed))
         yield replace(found, severity="note", operands=operands, culprit=operands[0])
@@ -348,7 +356,7 @@ def _other(run: Run, region: Region) -> Iterator[Finding]:
         said = f"the program says {step.dtype}; compiled code computes and returns {computed}"
         change = f"cast the operands of {name} to {step.dtype} before it"
         title = f"compiled {name} gives {computed} where eager gives {step.dtype}"
-        yield _of_step(run, step, "other-dtype", (step.dtype, computed, said), change, title, computed)
+        yield _of_step(run, region, step, "other-dtype", (step.dtype, computed, said), change, title, computed)
 
 
 def _fake_kernels(run: Run, region: Region) -> Iterator[Finding]:
@@ -360,18 +368,18 @@ def _fake_kernels(run: Run, region: Region) -> Iterator[Finding]:
             said = f"its fake kernel says {step.dtype}, its real one gives {step.real}"
             change = f"let the fake kernel of {name} (register_fake) return {step.real}, as its real one does"
             title = f"compiled code takes the {step.real} result of {name} for {step.dtype}"
-            yield _of_step(run, step, "fake-kernel", (step.real, step.dtype, said), change, title, step.real)
+            yield _of_step(run, region, step, "fake-kernel", (step.real, step.dtype, said), change, title, step.real)
 
 
 def _of_step(
-    run: Run, step: Step, kind: str, flow: tuple[str, str, str], change: str, title: str, made: str = ""
+    run: Run, region: Region, step: Step, kind: str, flow: tuple[str, str, str], change: str, title: str, made: str = ""
 ) -> Finding:
     """A finding at one call of the program. flow: the dtypes before and after, and what is said of them. made: the
     dtype of its result."""
     place = graph.place_of(run.recording, step.place)
     return silent_finding(
         "DT207",
-        Call(place, "forward", step.op, step.refused or None, step.module),
+        Call(place, "forward", step.op, step.refused or None, _module(run, region, step.module)),
         kind=kind,
         culprit=_result(step.op, made, place),
         flow=(FlowStep(place, step.op, step.module, *flow[:2], "value", said=flow[2]),),
@@ -419,7 +427,7 @@ def _narrowed(run: Run, region: Region, wide: Node, narrow: Node) -> Finding:
     cast = f"its backward was compiled under the autocast around the region, and computes in {narrow.dtype}"
     return silent_finding(
         "DT406",
-        Call(place, "backward", name, narrow.op, wide.module),
+        Call(place, "backward", name, narrow.op, _module(run, region, wide.module)),
         culprit=_result(name, wide.dtype, place),
         flow=(
             FlowStep(place, name, wide.module, wide.dtype, wide.dtype, "value", said=kept),

@@ -68,9 +68,11 @@ def silent_finding(
     notes: Iterable[str] = (),
     reach: Reach | None = None,
     predicted: bool = False,
+    weights: Iterable[str] = (),
 ) -> Finding:
     """A finding about something that was not refused. The culprit is the first operand where none is named, the only
-    one where there are no others. ``kind``: for a code that has several."""
+    one where there are no others. ``kind``: for a code that has several. ``weights``: all parameters that it is about,
+    where the operands are only some of them."""
     operands = operands or ((culprit,) if culprit is not None else ())
     return Finding(
         code=code,
@@ -91,6 +93,7 @@ def silent_finding(
         exception=None,
         notes=tuple(notes),
         reach=reach,
+        weights=tuple(weights),
     )
 
 

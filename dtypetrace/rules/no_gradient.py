@@ -8,7 +8,7 @@ may be intended and is a note.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import graph
 from ..records import Finding, FlowStep, Frame, Op, Operand, Origin, Recording, Update
@@ -143,12 +143,13 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
         Operand(n, m.name, m.dtype, m.shape, "", "parameter", born(recording, m))
         for n, m in enumerate(members[:MOST_SHOWN], 1)
     )
+    weights = tuple(m.name for m in members)
     named = titles.shared([u.name], len(members))
     is_not, them = ("are not", "them") if len(members) > 1 else ("is not", "it")
     many = f"{named} get{'' if len(members) > 1 else 's'}"
     absent = f"{many} no gradient in {u.absent} steps, while other parameters of the optimizer do"
     if cut.how == "dtype" and op is not None:
-        return _cast_away(op, at, parameters, absent, len(members))
+        return replace(_cast_away(op, at, parameters, absent, len(members)), weights=weights)
     words = {"op": quoted(op.op) if op else "", "named": named, "them": them}
     leave = f"nothing to change, if {named} {is_not} to be trained"
     to_train = f"to train {them}, {_TO_TRAIN[cut.how].format(**words)}"
@@ -157,6 +158,7 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
         at,
         severity="note",
         operands=parameters,
+        weights=weights,
         flow=(FlowStep(site, at.op, at.module, u.dtype, u.dtype, "value", said=_REASONS[cut.how].format(**words)),),
         fix=advise(graph.NOWHERE, leave, f"the optimizer skips {them}", kind="gradient", others=(to_train,)),
         count=len(members),

@@ -446,5 +446,6 @@ def _finding(
         count=len(case.chosen) or 1,
         title=case.title,
         notes=case.facts,
+        weights=[p.name for p in case.chosen],
         predicted=plan.model != "",
     )

@@ -72,11 +72,11 @@ class Run:
         if module not in self._roots:
             parts = module.split(".")
             names = (".".join(parts[: n + 1]) for n in range(len(parts)))
-            self._roots[module] = next((n for n in names if n in self._modules), module)
+            self._roots[module] = next((n for n in names if n in self.module_names), module)
         return self._roots[module]
 
     @cached_property
-    def _modules(self) -> frozenset[str]:
+    def module_names(self) -> frozenset[str]:
         return frozenset(self.recording.modules) - {""}
 
     @cached_property

@@ -158,6 +158,7 @@ def _finding(recording: Recording, group: _Group) -> Finding:
         count=sum(u.steps or u.zero for u in updates),
         title=titles.training(code, updates, still, int(recording.meta.get("steps", 0))),
         notes=_notes(group),
+        weights=[u.name for u in updates],
     )
 
 
@@ -256,6 +257,7 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
             flow=(*graph.flow(recording, u.gradient_event, u.dtype), ends),
             fix=advise(gradient.origin.place, change, why, edits=edit, others=(instead,) if u.dtype in HALF else ()),
             count=len(members),
+            weights=[m.name for m in members],
             notes=(
                 f"{many}: the step casts the gradient to {u.dtype} again; "
                 f"DDP or another optimizer would refuse a {u.gradient_dtype} gradient",

@@ -78,6 +78,7 @@ def test_a_sick_program_is_named_with_line_and_kind(name, tmp_path):
     assert [f.kind for f in found] == [kind]
     assert found[0].site.line in lines and found[0].culprit.origin.line in lines
     assert found[0].severity == ("note" if kind == "accepted-mismatch" else "warning")
+    assert not program.recording.modules or found[0].module in program.recording.modules, "the module tree marks it"
 
 
 @pytest.mark.slow

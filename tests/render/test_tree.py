@@ -232,6 +232,26 @@ def test_every_module_whose_parameter_is_an_operand_has_the_badge():
     assert (first.findings, first.touched, second.findings, second.touched) == (["DT304-1"], [], [], ["DT304-1"])
 
 
+def test_a_finding_about_many_weights_marks_all_their_modules_and_those_of_the_trained_model():
+    """Also where it lists only some of them as operands, and where a frozen copy has the same names."""
+    modules = (*(f"{model}.h.{n}.{part}" for model in ("net", "old") for n in range(30) for part in "ab"),)
+    recording = Recording(
+        modules=("net", "old", *modules),
+        parameters=tuple(Parameter(f"{m}.weight", "float16", 4, trained=m.startswith("net")) for m in modules),
+    )
+    names = tuple(f"h.{n}.a.weight" for n in range(30))
+    finding = replace(recordings.finding(), module="", operands=(), weights=names)
+    net, old = module_tree.tree(recording, [("DT304-1", finding)])
+
+    def marked(module):
+        own = [module.full] if module.findings or module.touched else []
+        return [*own, *(name for child in module.children for name in marked(child))]
+
+    (h,) = net.children
+    assert marked(net) == ["net.h.0.a", "net.h.1.a"] and [len(c.same) for c in h.children] == [0, 28]
+    assert marked(old) == [] and net.open and net.inside == h.inside == ["DT304-1"] and not net.findings
+
+
 TWICE = """
 class Block(nn.Module):
     def __init__(self):

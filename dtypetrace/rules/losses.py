@@ -36,6 +36,8 @@ _KEPT = 0.25
 """The loss came through an operand that has at least this share of the result's loss."""
 JUMP = 4.0
 """If an op multiplies its operands' error by at least this, it is not one of many ordinary ops."""
+_GROWN = 16.0
+"""Running sums at least this many times as large as what they add up have lost four bits of it."""
 _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
 """If a result cancels to this little of its operands, the rest is rounding of the reference: float32 for 16 bits, and
 float64 for float32."""
@@ -331,6 +333,53 @@ class Losses:
         total = max((self.of[n].total for n in sources), default=0.0)
         bad = max(map(self.badness, sources), default=0.0)
         return self.of[number].total >= JUMP * total or self.badness(number) >= JUMP * bad
+
+    @cached_property
+    def merged_ranks(self) -> list[int]:
+        """Casts to 16 bits that make many neighbours equal, by whose differences the program ranks them, in calls too
+        large to be made again."""
+        differences = (n for n, op in enumerate(self.run.ops) if n not in self.of and tagged(op, "difference"))
+        ranked = dict.fromkeys(self.ranked(n) for n in differences)
+        return [n for n in ranked if n in self.of and self.of[n].merged >= _KEPT]
+
+    def ranked(self, difference: int) -> int:
+        """The cast to 16 bits of computed numbers that an op subtracts from each other, wherever they were put since,
+        to ask which is larger; -1 for none."""
+        op = self.run.ops[difference]
+        if not tagged(op, "difference") or len(op.inputs) != 2 or op.phase not in FORWARD:
+            return -1
+        one, other = (self._stored(i.producer) for i in op.inputs)
+        if one < 0 or one != other:
+            return -1
+        compares = lambda n: tagged(self.run.ops[n], "compare", "equal")
+        return one if any(compares(n) for n, _ in self.run.below([difference], self._scales)) else -1
+
+    def _stored(self, number: int) -> int:
+        """The cast of the program's to 16 bits of computed numbers, of which an op only picks some; -1 for none."""
+        for above in graph.first_operands(self.run.ops, number):
+            op = self.run.ops[above]
+            if is_cast(op) and op.outputs[:1] in (("bfloat16",), ("float16",)):
+                wide = op.inputs and narrower(op.outputs[0], op.inputs[0].dtype)
+                return above if wide and op.op in NAMED_CASTS and self.run.computed(op.inputs[0]) else -1
+            if not (self.run.moves(above) or tagged(op, "picks", "join")):
+                return -1
+        return -1
+
+    def comes_back(self, number: int) -> bool:
+        """Whether an op's result is computed from that of its own call before: a state that is carried on."""
+        return number in self._behind(number)
+
+    def compounds(self, number: int) -> bool:
+        """Whether the roundings of an op's operand have one sign and add up in its result: each number of that follows
+        from the one before, as in a cumulative product, and the error is that of hundreds of roundings."""
+        total = max((self.of[n].total for n in self.sources(number)), default=0.0)
+        return tagged(self.run.ops[number], "running") and 0 < JUMP**2 * total <= self.of[number].total
+
+    def grows(self, number: int) -> bool:
+        """Whether an op adds up numbers to much larger ones: what is rounded off each of these is a whole number of
+        the others, whatever dtype suits those."""
+        size = max((self.of[n].size for n in self.sources(number)), default=0.0)
+        return tagged(self.run.ops[number], "running") and 0 < _GROWN * size <= self.of[number].size
 
     def cancels(self, number: int) -> bool:
         """Whether an op's result is zero by structure: even in higher precision nothing is left of it but rounding."""

@@ -121,7 +121,8 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
         if not (p.spoiled or p.total >= _IN_FLOAT32) or losses.run.ops[number].phase not in FORWARD:
             continue
         cause = losses.began(number)
-        enough = min(least, NOTABLE) if _of_one_cast(losses, cause) else least
+        shows = _of_one_cast(losses, cause) or losses.compounds(cause.op) or losses.ranked(cause.op) >= 0
+        enough = min(least, NOTABLE) if shows else least
         if not p.spoiled and p.total < enough and cause.op in losses.in_16_bits:
             continue
         if _counts(losses, number, cause, number in ends):
@@ -132,7 +133,7 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
         found.setdefault(losses.led_to(number), number)
     for number in losses.mere_rounding:
         found.setdefault(Cause(number, "amplified", losses.stored_before(number)), number)
-    for number in losses.searched_sums:
+    for number in (*losses.searched_sums, *losses.merged_ranks):
         found.setdefault(Cause(number, "merged"), number)
     for number in losses.gone_at_poles:
         found.setdefault(losses.began(number) if losses.own(number) else Cause(number, "flushed"), number)
@@ -184,6 +185,8 @@ def _said_of_result(losses: Losses, number: int, cause: Cause) -> str:
     if p.others:
         chosen = f"of what {quoted(op.op)}{where} chooses" if p.apart else f"of the indices from {quoted(op.op)}{where}"
         return f"in higher precision {p.others:.0%} {chosen} would be others"
+    if cause.how == "merged" and number in losses.merged_ranks:
+        return f"{p.merged:.0%} of them have no order any more, and what is computed from it ranks them"
     if cause.how == "merged":
         return f"{p.merged:.0%} of the places for which these sums are searched cannot be found"
     if cause.how == "miscounted":
@@ -247,7 +250,8 @@ def _at_op(
     if itself >= 0:
         step, culprit = -1, at_op(run, run.ops[itself], culprit)
     given_up: tuple[FlowStep, ...] = ()
-    if itself < 0 and cause.how == "amplified" and _rounded_by_choice(run, blamed):
+    carried = losses.comes_back(blamed)  # then the dtype is that which the first one was made in
+    if itself < 0 and cause.how == "amplified" and _rounded_by_choice(run, blamed) and not carried:
         # whichever tensor's dtype it follows: here the wider numbers were given up
         by = run.ops[blamed]
         step, culprit = -1, replace(culprit, origin=Origin("cast", None, by.op, run.place(by), True))
@@ -302,6 +306,8 @@ def _to_blame_itself(losses: Losses, cause: Cause, blamed: int, made: str) -> in
     left_to_program = by_autocast(run, op, made) or graph.runs_own_line(run.recording, op)
     ranged = cause.how in ("infinite", "flushed") or left_to_program
     by_itself = made in op.outputs  # and not an operand that had been rounded before
+    if cause.how == "amplified" and ranged and by_itself and losses.grows(blamed) and op.phase in FORWARD:
+        return blamed
     return blamed if ranged and by_itself and outgrows(run, blamed, made) else -1
 
 
@@ -368,7 +374,7 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
     if cause.how == "miscounted" and facts:
         return f"{quoted(op)} counts beyond {2**facts.digits:,}, where {made} does not hold every whole number"
     if cause.how == "merged":
-        return f"{p.merged:.0%} of the sums of {quoted(op)} are equal to the next one"
+        return f"{p.merged:.0%} of the results of {quoted(op)} are equal to the next one"
     if cause.how == "stopped":
         error = _share(p.introduced)
         return f"{quoted(op)} adds so many numbers to one place that later ones are lost: the error is {error}"

@@ -1,0 +1,59 @@
+"""Roundings that add up in a cumulative product, running sums of which differences are taken, and ranks by stored numbers."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+
+FACTORS = "risk = torch.rand(64, 360) * 1e-3\n"
+DAMAGED = {
+    "survival": FACTORS + "stay = (1 - risk).bfloat16()  # born\ncurve = stay.float().cumprod(-1)\nlast = curve[:, -1].mean().item()",
+    "discounts": "rate = torch.full((300,), 1.0015)\n"
+    "factor = rate.bfloat16()  # born\nworth = (factor.double().cumprod(0) * 5)[-1].item()",
+    "transmittance": FACTORS + "light = torch.exp(-risk).half().bfloat16()  # born\nshown = light.float().cumprod(1)[:, -1].sum().item()",
+    "a summed-area table": "image = (0.5 + 0.02 * torch.randn(128, 128)).half()\n"
+    "table = image.cumsum(0).cumsum(1)  # born\nt = table[9:, 9:] - table[:-9, 9:] - table[9:, :-9] + table[:-9, :-9]\n"
+    "light = image[4:-5, 4:-5].float() > t.float() / 81 - 0.02",
+    "prefix sums": "x = torch.rand(8, 6000).half() + 0.5\n"
+    "total = x.cumsum(1)  # born\nwindow = total[:, 1:] - total[:, :-1]\nleast = window.float().amin().item()",
+    "a moving average": "x = torch.rand(9000).half() + 0.5\ntotal = torch.cumsum(x, 0)  # born\nmean = (total[3:] - total[:-3]) / 3\nmean.float().std().item()",
+    "sure scores": "score = torch.sigmoid(8 + torch.randn(3000)).bfloat16()  # born\nkept = score.float()\n"
+    "gap = kept[:1500, None] - kept[None, 1500:]\nshare = (gap > 0).float().mean().item()",
+    "late times": "time = (1000 + torch.rand(3000)).half()  # born\nkept = time.float()\n"
+    "first = (kept[:, None] - kept[None] < 0).sum(1)",
+    "equal distances": "far = (torch.rand(3000) * 0.1 + 500).bfloat16()  # born\nones = torch.rand(3000) > 0.5\n"
+    "gap = far[ones][:, None] - far[~ones][None]\nties = (gap == 0).float().mean().item()",
+    "stored ranks": "rank = torch.full((6000,), 1e-4).half()  # born\ndraw = torch.rand(6000) ** 4 * 1e-5\nfor _ in range(3):\n"
+    "    rank = (0.1 * rank.float() + draw).to(rank.dtype)\n"
+    "order = draw.argsort()\ngap = rank[order][1:] - rank[order][:-1]\nties = (gap == 0).float().mean().item()",
+}  # fmt: skip
+HEALTHY = {
+    "survival in float32": FACTORS + "curve = (1 - risk).cumprod(-1)\nlast = curve[:, -1].mean().item()",
+    "a short product": FACTORS + "curve = (1 - risk[:, :4]).bfloat16().float().cumprod(-1)\nlast = curve[:, -1].mean().item()",
+    "factors that are no power of one rounding": "factor = (torch.rand(64, 300) + 0.5).bfloat16()\n"
+    "worth = factor.float().log().cumsum(1)[:, -1].mean().item()",
+    "a total": "x = torch.rand(64, 900).half()\nshare = (x.cumsum(1) / x.sum(1, keepdim=True)).float().mean().item()",
+    "a table in float32": "image = torch.rand(128, 128).half()\nt = image.float().cumsum(0)\nmean = ((t[9:] - t[:-9]) / 9).mean().item()",
+    "scores of a spread": "score = torch.sigmoid(torch.randn(3000)).bfloat16().float()\n"
+    "share = (score[:1500, None] - score[None, 1500:] > 0).float().mean().item()",
+    "a threshold": "score = torch.sigmoid(8 + torch.randn(3000)).bfloat16()\nshare = (score.float() - 0.5 > 0).float().mean().item()",
+    "neighbours within a radius": "place = (torch.rand(900) * 4).half().float()\nnear = (place[:, None] - place[None]).abs() < 0.5",
+}  # fmt: skip
+
+
+def warnings(text, tmp_path):
+    program = programs.run(tmp_path, "torch.manual_seed(0)\n" + text, numerics=True)
+    assert program.error is None and not program.recording.not_seen, (program.error, program.recording.not_seen)
+    return program, [f for f in program.findings if f.severity != "note"]
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_the_line_that_rounds_is_named(how, tmp_path):
+    program, found = warnings(DAMAGED[how], tmp_path)
+    assert [program.at(f.culprit.origin.place).endswith("# born") for f in found] == [True], program.trace
+
+
+@pytest.mark.parametrize("how", HEALTHY)
+def test_what_stays_within_ordinary_rounding_is_not(how, tmp_path):
+    program, found = warnings(HEALTHY[how], tmp_path)
+    assert found == [], program.trace

@@ -99,17 +99,6 @@ def _short(error: object) -> str:
     return seen(" ".join(str(error).split())[:_LONGEST_REASON]) or type(error).__name__
 
 
-def packed(value: Any) -> Any:
-    """A dataclass of plain values, without places, as data for JSON."""
-    return _Table().pack(value)
-
-
-def unpacked(kind: type[_Kind], data: Any) -> _Kind:
-    """The dataclass that was packed. Raises ValueError where the data does not fit its fields."""
-    made: _Kind = _Reader({}, [], []).unpack(kind, data)
-    return made
-
-
 class _Table:
     """Packs values; frames and places are numbered in the order of first use."""
 

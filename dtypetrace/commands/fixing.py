@@ -12,7 +12,6 @@ from ..autofix import Outcome, Proof, Repair, RunFailed, Runner, describe
 from ..errors import UsageError
 from ..parts import attempt, collected
 from ..render import diffs
-from ..render import retraining as retraining_views
 from ..repair.clock import Clock, OutOfTime
 from ..repair.compiled import as_compiled
 from ..repair.mends import Mended, mended, troubles
@@ -20,7 +19,7 @@ from ..results import conclude
 from ..rules.training import FEW, in_few_steps
 from ..source.patch import Unpatchable
 from ..terminal import seen_lines
-from . import adapters_again, arguments
+from . import arguments
 from .fix import FixCommand
 
 
@@ -91,7 +90,6 @@ def _repaired(request: Request, run: Runner, clock: Clock) -> int:
     if verdict is not None:
         _print_repair(repair, verdict)
         if not verdict.proven:
-            _experiment(repair, healed, healed, proven=False)
             return _written(repair, proven=False, request=request) or 1
     return _mended(repair, healed, request)
 
@@ -106,14 +104,13 @@ def _mended(repair: Repair, healed: Outcome, request: Request) -> int:
         found, last = attempt("the edits against what it warns of", lambda: mended(repair, last, show), ([], last))
         if not refused and not any(m.proof.proven for m in found):
             found = [*found, *attempt("what its compiled code does", lambda: _as_compiled(repair, healed), [])]
-    learns = _experiment(repair, healed, last, proven=True)
     proven = [m for m in found if m.proof.proven]
     only = next((m for m in found if m.changes), None) if not proven and not refused else None
     if only is not None:  # the best there is, for --force
         repair.patch.set(only.changes)
     tried = {m.finding.code for m in found}
-    healthy = _left(repair, request, last, tried, patched=bool(proven or refused), learning=learns)
-    done = healthy and learns and (proven or refused or not found)
+    healthy = _left(repair, request, last, tried, patched=bool(proven or refused))
+    done = healthy and (proven or refused or not found)
     unproven = only is not None and not only.proof.proven
     return _written(repair, proven=not unproven, request=request) or int(not done)
 
@@ -130,9 +127,9 @@ def _as_compiled(repair: Repair, eager: Outcome) -> list[Mended]:
     return [found]
 
 
-def _left(repair: Repair, request: Request, last: Outcome, tried: set[str], *, patched: bool, learning: bool) -> bool:
+def _left(repair: Repair, request: Request, last: Outcome, tried: set[str], *, patched: bool) -> bool:
     """Says what is still wrong with the program as it is patched; whether that is nothing. ``tried``: the codes of
-    what edits were run for; these were shown. ``learning``: all its adapters learn, or it has none."""
+    what edits were run for; these were shown."""
     name = request.name
     if last.error is not None and not patched:
         _say(f"dtypetrace: nothing to fix: {name} ends with {last.error['type']}, which no dtype caused")
@@ -143,10 +140,7 @@ def _left(repair: Repair, request: Request, last: Outcome, tried: set[str], *, p
     few = [f for f in conclude(last.recording).findings if in_few_steps(last.recording, f)]
     left = [t for t in troubles(last.recording) if t.finding.code not in tried]
     if not (few or left or tried or patched):
-        if learning:
-            _say(f"dtypetrace: nothing to fix: no dtype is refused in {name}")
-        else:
-            _say(f"dtypetrace: no dtype error to patch in {name}, but not all of its adapters learn")
+        _say(f"dtypetrace: nothing to fix: no dtype is refused in {name}")
         return True
     for trouble in left:
         advice, why = trouble.in_words
@@ -157,17 +151,6 @@ def _left(repair: Repair, request: Request, last: Outcome, tried: set[str], *, p
     if (left or few) and not tried:
         _say(f"What to change: dtypetrace run {request.command}")
     return patched or not (left or few)
-
-
-def _experiment(repair: Repair, healed: Outcome, last: Outcome, *, proven: bool) -> bool:
-    """Runs adapters that do not learn in float32, where no patch lets them learn. Returns whether the adapters learn,
-    or there are none.
-
-    ``healed``: the first run. ``last``: that with the patches that are proven.
-    """
-    if proven and last is not healed and adapters_again.seen_to_learn(last.adapters):
-        return True
-    return attempt("whether the adapters learn", lambda: _retrained(repair, healed, proven), False)
 
 
 def _print_repair(repair: Repair, verdict: Proof) -> None:
@@ -202,43 +185,6 @@ def _print_mended(repair: Repair, found: Mended) -> None:
 def _print_diff(text: str) -> None:
     sys.stdout.write(diffs.shown(text, sys.stdout))
     sys.stdout.flush()
-
-
-def _retrained(repair: Repair, found: Outcome, proven: bool) -> bool:
-    """Whether the adapters learn, as they are or with the patch. If they do not as they are, prints and returns the
-    comparison with float32. ``found``: the first, healed run."""
-    outcome, patch = adapters_again.before(repair, found, proven)
-    measured = outcome.adapters
-    failing = adapters_again.failing(measured)
-    if measured is None or not failing:
-        return True
-    kinds = sorted({measured.mechanisms[name].name for name in failing})
-    dtypes = " and ".join(sorted({measured.updates[n].dtype for name in failing for n in measured.adapters[name]}))
-    many = f"{len(failing)} adapters in {dtypes} do" if len(failing) > 1 else f"an adapter in {dtypes} does"
-    them = "them" if len(failing) > 1 else "it"
-    already = repair.patched is not None and proven and repair.patched is not outcome
-    without = "without the patch, " if already else ""
-    again = f"the program runs again with {them} in float32, once with training and once without"
-    _say(f"{without}{many} not learn ({', '.join(kinds)}); {again}")
-    try:
-        retraining = adapters_again.again(repair, patch, measured)
-    except (RunFailed, OutOfTime, adapters_again.NotComparable) as failure:
-        _say(f"could not check whether the adapters learn in float32: {failure}")
-        return False
-    _say(retraining_views.text(retraining))
-    if already or not retraining.confirmed:
-        if advice := adapters_again.advice(retraining):
-            _say(f"help: {advice}")
-    else:
-        _say_remedy(outcome)
-    return retraining.confirmed and already
-
-
-def _say_remedy(outcome: Outcome) -> None:
-    """Says in words what lets the adapters learn, where no edit of the program does it."""
-    if outcome.adapters is not None:
-        failing = adapters_again.failing(outcome.adapters)
-        _say(f"help: {adapters_again.remedy(outcome.recording, outcome.adapters, failing)}")
 
 
 def _written(repair: Repair, *, proven: bool, request: Request) -> int:

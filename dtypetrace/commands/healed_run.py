@@ -48,7 +48,6 @@ def main() -> None:
     sys.stdin = io.TextIOWrapper(io.BufferedReader(asked))
     sys.stdout = printed = _Printed(sys.stdout.encoding)
     error = program.execute()
-    measured = run.measured(error)
     for armed in (watch, seeds):
         armed.remove()
     trace = run.stop(error)
@@ -62,7 +61,6 @@ def main() -> None:
         "failure": run.failure,
         "stdin": asked.was,
     }
-    answer["adapters"] = saved.packed(measured) if measured is not None else None
     if trace is not None:
         saved.save(request["trace"], Results(trace.unjudged), source=False)
         answer["root"] = str(trace.root)
@@ -96,14 +94,12 @@ class _HealedRun:
     def __init__(self, request: dict[str, Any], program: Program, ledger: Ledger) -> None:
         self.request, self.program, self.ledger = request, program, ledger
         self.trace: Any = None
-        self.adapters: Any = None
         self.failure = ""
 
     def start(self) -> None:
         import torch
 
         from ..healing.ledger import LedgerHealer
-        from ..lora.rerun import Adapters
         from ..rules import ruling
         from ..tracing import Trace
 
@@ -119,28 +115,10 @@ class _HealedRun:
             numerics=True,
             compare_steps=asked["compare_steps"],
             compile="on" if asked["compiled"] else None,
-            autofix=partial(
-                LedgerHealer,
-                judge=ruling,
-                ledger=self.ledger,
-                began=lambda *value: self.adapters.backward(*value),
-            ),
+            autofix=partial(LedgerHealer, judge=ruling, ledger=self.ledger),
             **whole,
         )
-        self.adapters = Adapters(self.request["adapters"], self.trace._watch.recorder.event_of)
-        self.adapters.install()  # before the trace, which ends the program at its last step
         self.trace.start()
-
-    def measured(self, error: BaseException | None) -> Any:
-        """What the run did to its adapters, while their tensors are still known; None where it trains none."""
-        ended = _ended(error)
-        try:
-            if self.adapters is not None:
-                self.adapters.remove()
-                return self.adapters.read(f"{ended['type']}: {ended['message']}" if ended else "")
-        except Exception:
-            self.failure = traceback.format_exc()
-        return None
 
     def look_at_variables(self) -> None:
         """Adds the tensors that the program's own file holds at its end, once the trace is closed."""

@@ -69,7 +69,6 @@ def _warmed(asked: dict[str, Any]) -> None:
     sys.stdout = printed
     from .. import report, saved, tracing  # noqa: F401
     from ..healing import ledger  # noqa: F401
-    from ..lora import rerun  # noqa: F401
     from . import healed_run  # noqa: F401
 
 

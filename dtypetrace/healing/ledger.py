@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -27,15 +27,11 @@ MOST_NUMBERS = 4096
 
 class LedgerHealer(Healer):
     """Writes down the value that each backward pass begins from, with the norm of the gradients after it, and the
-    outputs of outermost modules.
+    outputs of outermost modules."""
 
-    ``began`` is called with each value that a backward pass begins from, too.
-    """
-
-    def __init__(self, context: Context, judge: Judge, ledger: Ledger, began: Callable[[Any, float], None]) -> None:
+    def __init__(self, context: Context, judge: Judge, ledger: Ledger) -> None:
         super().__init__(context, judge)
         self.ledger = ledger
-        self._began = began
         self._depth = 0
 
     @contextmanager
@@ -45,20 +41,19 @@ class LedgerHealer(Healer):
             try:
                 first = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
                 values = first if isinstance(first, (list, tuple)) else [first]
-                begun = self._begun(first, [v for v in values if isinstance(v, torch.Tensor)])
+                begun = self._begun([v for v in values if isinstance(v, torch.Tensor)])
                 yield
                 if begun is not None:
                     self._ended(*begun)
             finally:
                 self._depth -= 1
 
-    def _begun(self, first: Any, values: list[torch.Tensor]) -> tuple[Pass, list[torch.Tensor]] | None:
+    def _begun(self, values: list[torch.Tensor]) -> tuple[Pass, list[torch.Tensor]] | None:
         """Writes down the value of an outermost backward pass; returns its entry, and the leaves that get gradients."""
         if self._depth > 1 or not all(map(readable, values)):
             return None  # inside a transform (torch.func.grad) or on the meta device numbers cannot be read
         with torch.no_grad():
             value = float(sum(v.detach().double().sum().item() for v in values))
-        self._began(first, value)
         if len(self.ledger["passes"]) >= MOST_VALUES:
             return None
         self.ledger["passes"].append({"value": value, "norm": None})

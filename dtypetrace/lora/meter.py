@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..capture import mode_stacks, private
+from ..capture import private
 from ..capture.calls import dtype_name, shape_of
 from ..capture.holders import address
 from ..capture.updates import SMALLEST_NORMAL_HALF, Facts, Updates, sample
@@ -20,78 +20,41 @@ from .verdict import Measured, TrainingRun
 
 
 class Meter:
-    """Measures the steps of one run. ``event_of`` returns the recorded event that decided a tensor's dtype."""
+    """Measures the steps of one run."""
 
-    def __init__(self, adapters: Iterable[Adapter] = (), event_of: Any = lambda tensor: -1) -> None:
-        self.adapters: list[Adapter] = []
-        self.parameters: dict[str, nn.Parameter] = {}
-        self._names: dict[int, str] = {}
-        self.updates = Updates(True, Facts(event_of, lambda: self._names))
+    def __init__(self, adapters: Sequence[Adapter]) -> None:
+        self.adapters = adapters
+        self.parameters = {name: p for adapter in adapters for name, p in adapter.parameters.items()}
+        names = {id(p): name for name, p in self.parameters.items()}
+        self.updates = Updates(True, Facts(lambda tensor: -1, lambda: names))
         self.losses: list[torch.Tensor] = []
-        self.changes: list[torch.Tensor] = []
         self._rows: dict[str, list[torch.Tensor]] = {}
-        self._start: dict[str, torch.Tensor] = {}
-        self._writes = _Writes(self.updates.written)
-        self._running: tuple[Any, torch.Tensor] | None = None
+        self._start = {name: self._sample(p) for name, p in self.parameters.items()}
         self.skipped = 0
-        self.add(adapters)
-
-    def add(self, adapters: Iterable[Adapter]) -> None:
-        """More adapters to measure."""
-        for adapter in adapters:
-            self.adapters.append(adapter)
-            self.parameters.update(adapter.parameters)
-            self._names.update((id(p), n) for n, p in adapter.parameters.items())
-            self._start.update((n, self._sample(p)) for n, p in adapter.parameters.items())
 
     def _sample(self, parameter: nn.Parameter) -> torch.Tensor:
         home = next(iter(self.parameters.values())).device  # a model may use several devices
         with private.DisableTorchFunction(), private.DisableTorchDispatch():
             return sample(parameter.detach()).float().to(home)
 
-    def _samples(self) -> torch.Tensor:
-        return torch.cat([self._sample(p) for p in self.parameters.values()])
-
     # ------------------------------------------------------------ one step
 
     @contextlib.contextmanager
     def step(self, loss: torch.Tensor, optimizer: Any, left_out: bool) -> Iterator[None]:
         """A block around one optimizer step, with the gradients that the step gets."""
-        self.begins(loss, optimizer, left_out)
-        with self._writes:
-            yield
-        self.ends()
-
-    def begins(self, loss: torch.Tensor, optimizer: Any, left_out: bool, scale: float = 1.0) -> None:
-        """Before a step. ``scale`` is what a fused step will divide the gradients by."""
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), torch.no_grad():
             self.losses.append(loss.detach().float())
             for name, parameter in self.parameters.items():
                 if parameter.grad is not None and not left_out:
-                    self._rows.setdefault(name, []).append(_gradient(parameter.grad, scale))
-            before = self._samples()
+                    self._rows.setdefault(name, []).append(_gradient(parameter.grad))
         self.skipped += left_out
         measured = optimizer if not left_out else None
         if measured is not None:
             self.updates.begins(measured, -1)
-        self._running = measured, before
-
-    def ends(self) -> None:
-        """After a step; does nothing if no step was begun."""
-        if self._running is None:
-            return
-        (optimizer, before), self._running = self._running, None
-        if optimizer is not None:
-            self.updates.ends(optimizer)
-        with private.DisableTorchFunction(), private.DisableTorchDispatch(), torch.no_grad():
-            self.changes.append((self._samples() - before).abs().mean())
-
-    def watch_writes(self, on: bool) -> None:
-        """Switches the mode that ``step`` enters on and off, for callers that cannot put a block around a step."""
-        if on:
-            mode_stacks.dispatch.push(self._writes)
-        else:
-            mode_stacks.dispatch.remove(self._writes)
+        with _Writes(self.updates.written):
+            yield
+        if measured is not None:
+            self.updates.ends(measured)
 
     # ------------------------------------------------------------ at the end
 
@@ -122,8 +85,6 @@ class Meter:
             label=label,
             dtype=dtype_name((narrowest or list(self.parameters.values()))[0].dtype),
             losses=tuple(torch.stack(self.losses).tolist()) if self.losses else (),
-            changes=tuple(torch.stack(self.changes).tolist()) if self.changes else (),
-            resolution=sorted(resolutions.values())[len(resolutions) // 2],
             skipped=self.skipped,
             scale=scale,
             ended=ended,
@@ -131,8 +92,8 @@ class Meter:
         return Measured(run, {a.name: tuple(a.parameters) for a in self.adapters}, updates, gradients, resolutions)
 
 
-def _gradient(gradient: torch.Tensor, scale: float) -> torch.Tensor:
-    values = gradient.detach().float() / scale
+def _gradient(gradient: torch.Tensor) -> torch.Tensor:
+    values = gradient.detach().float()
     size = values.abs()
     shares = ((values == 0), (size < SMALLEST_NORMAL_HALF) & (size != 0), ~torch.isfinite(values))
     return torch.stack([values.norm(), *(s.float().mean() for s in shares)])

@@ -18,9 +18,8 @@ STANDARD_ERRORS = 2.0
 ROUNDINGS = 4.0
 """Two runs of one narrow computation differ by a few roundings of its dtype, and by chance; a loss that is worse by
 more than this is worse."""
-AS_THEY_ARE, IN_FLOAT32, UNTRAINED = "as they are", "in float32", "untrained"
-"""The three runs that are compared: with the adapters as they are, with them in float32, and in float32 with every step
-undone."""
+AS_THEY_ARE, IN_FLOAT32 = "as they are", "in float32"
+"""The two runs that are compared."""
 SHOWN = ("state underflow", "overshoot", "broken", "untouched", "below resolution")
 """Mechanisms that stay proven by the steps taken, even if an exception ended the run later."""
 
@@ -60,14 +59,11 @@ class AdapterVerdict:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRun:
-    """One run: a number for each step in ``losses`` and ``changes`` (mean over the adapters' elements)."""
+    """One run: a number for each step in ``losses``."""
 
     label: str
     dtype: str
     losses: tuple[float, ...]
-    changes: tuple[float, ...]
-    resolution: float
-    """Median over the adapters' matrices of the smallest change that their elements can take."""
     skipped: int
     """Steps that the loss scaler skipped, and its scale at the end."""
     scale: float
@@ -87,16 +83,6 @@ class Measured:
     """Norm in the last step that had one; shares of zeros, of values below float16's normal range, of infinities and
     NaNs."""
     resolutions: Mapping[str, float]
-    computes: str = ""
-    """The dtype in which autocast made the adapters compute, if it did."""
-
-    @property
-    def mechanisms(self) -> dict[str, Mechanism]:
-        """What this run alone shows about each adapter."""
-        return {
-            name: self.judged(of_adapter((u, mechanism(u)) for n in parameters if (u := self.updates[n])))
-            for name, parameters in self.adapters.items()
-        }
 
     def judged(self, found: Mechanism) -> Mechanism:
         """A mechanism, except where the run ended before it could show one."""

@@ -15,7 +15,6 @@ from typing import Any, TypedDict
 
 from .. import graph, saved
 from ..errors import UsageError
-from ..lora.verdict import AS_THEY_ARE, Measured
 from ..program import interpreter_options
 from ..records import Recording
 from ..records.ledger import Ledger
@@ -44,8 +43,6 @@ class Outcome:
     ledger: Ledger
     root: str
     """The folder that holds the user's own code; empty where nothing was watched."""
-    adapters: Measured | None = None
-    """What the run did to adapters; None where it trains none."""
     stdin: bool = False
     """Whether it read standard input, which is empty."""
 
@@ -114,20 +111,19 @@ class Runner:
         patch: Patch,
         *,
         shown: bool,
-        adapters: str = AS_THEY_ARE,
         compare_steps: int = 0,
         compiled: bool = False,
         keep: Sequence[str] | None = None,
     ) -> Outcome:
         """Runs it with a patch.
 
-        ``shown``: its output goes to stderr, else nowhere. ``adapters``: which of the three runs of ``lora.verdict``
-        is. ``compare_steps``: optimizer steps that are compared with the same steps in higher precision.
+        ``shown``: its output goes to stderr, else nowhere. ``compare_steps``: optimizer steps that are compared with
+        the same steps in higher precision.
         ``compiled``: compiled functions run compiled. ``keep``: nothing is healed; the run has a reference in higher
         precision, and these modules compute in float32. Raises RunFailed where the run returns no answer, OutOfTime
         where the clock ends it.
         """
-        asked = {"adapters": adapters, "compare_steps": compare_steps, "compiled": compiled, "keep": keep}
+        asked = {"compare_steps": compare_steps, "compiled": compiled, "keep": keep}
         if compiled:  # not in a fork: the compiler has threads and processes of its own
             self.__exit__()
         found = self._ran(patch, shown, asked)
@@ -204,7 +200,6 @@ def _outcome(answer: dict[str, Any], trace: Path, patch: Patch) -> Outcome:
         answer["error"],
         answer["ledger"],
         answer.get("root", ""),
-        saved.unpacked(Measured, answer["adapters"]) if answer["adapters"] else None,
         answer["stdin"],
     )
 

@@ -90,14 +90,14 @@ class Repair:
         self, what: str, *, shown: bool = False, compared: bool = True, patch: Patch | None = None, **how: Any
     ) -> Outcome:
         """Runs the program, after saying what for. Its steps are compared with higher precision, but for the first run:
-        that is slow, and which weights its own steps move seldom matters; and for those with other adapters.
+        that is slow, and which weights its own steps move seldom matters.
         ``patch``: another one than that of the repair. ``how``: further options of the run. Raises OutOfTime.
         """
         self.clock.start()
         self.runs += 1
         self.say(f"run {self.runs}{self.clock.passed}: {what}")
         began = time.monotonic()
-        many = steps.COMPARED if compared and "adapters" not in how else 0
+        many = steps.COMPARED if compared else 0
         outcome = self.run(patch or self.patch, shown=shown, compare_steps=many, **how)
         self.clock.took(time.monotonic() - began)
         return outcome

@@ -16,7 +16,7 @@ FLAT = (1.0, 0.9) * 4
 
 def result(before, after, untrained=FLAT) -> Retraining:
     runs = [
-        TrainingRun(label, dtype, tuple(losses), (1e-4,) * len(losses), 1e-5, 0, 1.0, "")
+        TrainingRun(label, dtype, tuple(losses), 0, 1.0, "")
         for label, dtype, losses in (("as they are", "float16", before), ("in float32", "float32", after))
     ]
     return Retraining((), *runs, tuple(untrained), "AdamW", "float16", len(after))

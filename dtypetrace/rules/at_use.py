@@ -37,6 +37,16 @@ def half_gradients(case: Case) -> Iterator[Fix]:
     yield advise(case.here, change, edits=edit, kind="plan", lines=lines)
 
 
+def into_widened(case: Case) -> Iterator[Fix]:
+    """What is written into a tensor that was widened on purpose, an average, is cast to its dtype, whichever it is."""
+    into = next((w for w in case.refused.witnesses if w.index == 0), None)
+    if case.verdict.principle != "widened destination" or into is None or case.wanted is None:
+        return
+    edits = case.cast_like(into) or case.cast_at_call(case.wanted)
+    change = f"cast {quoted(case.culprit.shown)} to {case.wanted} here"
+    yield advise(case.site, change, case.verdict.reason, edits=edits, kind="cast")
+
+
 def autocast_was_on(case: Case) -> Iterator[Fix]:
     """A call that ran under autocast before runs under autocast again; a region that is off gets what it takes."""
     off, ran = case.off, case.ran_under

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from .. import graph
 from ..records import FORWARD, Event, Frame, Input, Op, Parameter, Recording, Witness
 from ..source import expressions
-from ..tables.dtypes import FLOATING, HALF, INTEGERS, STORAGE_ONLY, bytes_of
+from ..tables.dtypes import FLOATING, HALF, INTEGERS, STORAGE_ONLY, bytes_of, wider
 from ..tables.english import quoted
 from ..tables.operators import flops, is_cast, is_destination, tagged
 from . import titles
@@ -51,6 +51,19 @@ def storage_format(case: Collision) -> Verdict | None:
     if case.refused.wants != "agree" or len(computing) != 1 or computing == case.present:
         return None
     return Verdict(next(iter(computing)), "that is a format for storage, not for computing")
+
+
+def widened_destination(case: Collision) -> Verdict | None:
+    """Outside an optimizer's step, a tensor that the program widened is right where narrower numbers are written into
+    it in place: it holds all of them, as an average keeps what they add up to."""
+    into = next((w for w in case.sides if w.index == 0 and is_destination(case.refused.op, w.argument, w.index)), None)
+    if into is None or case.refused.phase == "optimizer" or len(case.present) != 2:
+        return None
+    line = graph.lineage(case.recording, into.event)
+    widened = line is not None and line.root.how == "cast" and line.root.explicit
+    if not widened or not wider(into.dtype, case.other(into.dtype)):
+        return None
+    return Verdict(into.dtype, f"{into.name or 'what it is written into'} was widened to {into.dtype} on purpose")
 
 
 def changed_later(case: Collision) -> Verdict | None:
@@ -608,6 +621,7 @@ def narrower(case: Collision) -> Verdict | None:
 
 PRINCIPLES: tuple[Principle, ...] = (
     storage_format,
+    widened_destination,
     changed_later,
     fused_path,
     named_by_exception,

@@ -24,6 +24,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.fused_path,
     coded.codes,
     at_use.half_gradients,
+    at_use.into_widened,
     at_use.autocast_was_on,
     at_use.hand_written_backward,
     at_use.trained_under_autocast,

@@ -54,6 +54,19 @@ def test_two_storage_formats_are_judged_by_something_else():
 
 
 @pytest.mark.parametrize("half", HALVES)
+def test_widened_destination(half):
+    """An average that is kept wide; but not a total that has its dtype by default, nor one narrower than its values."""
+    b = RecordingBuilder()
+    weight = b.made(half, "cast", explicit=True)
+    b.refused("lerp_", b.made("float32", "cast", of=weight, explicit=True), weight)
+    assert decided(b.recording) == ("widened destination", "float32", half)
+    b.refused("lerp_", b.made("float32", "factory"), weight)
+    assert decided(b.recording)[0] != "widened destination"
+    b.refused("lerp_", b.made(half, "cast", explicit=True), b.made("float32"))
+    assert decided(b.recording)[0] != "widened destination"
+
+
+@pytest.mark.parametrize("half", HALVES)
 def test_changed_later(half):
     b = RecordingBuilder()
     state = b.made("float32")

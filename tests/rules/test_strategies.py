@@ -484,3 +484,24 @@ def test_entries_of_several_dtypes_on_one_line_are_not_cut_to_integers(merged, t
     assert found.clean, found.text
     names = found.program.names
     assert not torch.equal(names["net"][0].weight, names["before"]) and names["net"][0].weight.any(), found.text
+
+
+WIDE_COPY = """
+import copy
+torch.manual_seed(0)
+net = nn.Linear(4, 8).to(torch.bfloat16)
+average = copy.deepcopy(net).float()
+shadow = [p.detach().float() for p in net.parameters()]
+total = net.weight.detach().to(torch.float32)
+"""
+UPDATED = {
+    "a state dict": "for name, value in net.state_dict().items():\n    average.state_dict()[name].lerp_(value, 0.1)",
+    "a list": "for s, p in zip(shadow, net.parameters()):\n    s.lerp_(p.detach(), 0.1)",
+    "a sum": "total.index_add_(0, torch.arange(8), net.weight.detach())",
+}
+
+
+@pytest.mark.parametrize("updated", UPDATED.values(), ids=UPDATED)
+def test_an_average_that_was_widened_stays_wide(updated, tmp_path):
+    found = follow(tmp_path, WIDE_COPY + updated)
+    assert found.clean and ".dtype)" in found.text, found.text

@@ -26,7 +26,7 @@ from . import choices
 from .calls import Done, ReferencedCall, argument, drops, plain, tensors_of
 from .operators import RERUN, STRANGE, VIEW, Kind, kind_of
 from .samples import own_sample
-from .shadows import Shadow, Shadows
+from .shadows import Shadow, Shadows, floating
 
 Tensor = torch.Tensor
 _MOST_ABOVE = 64
@@ -138,6 +138,8 @@ class Engine:
                 self._rerun(call, kind, written)
             else:
                 self._decided(kind, call.args, call.kwargs, written)
+                if how is STRANGE:
+                    self.untie(call)
 
     def forget_written(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """After a call that was not followed: what it wrote to has no reference any more."""
@@ -173,8 +175,13 @@ class Engine:
                 self._counted(number, args[0], out)
             return
         if not call.followable:
-            self._give_up(func, call, "an operand that is no plain tensor")
+            self._give_up(done, call, "an operand that is no plain tensor")
             return
+        untied = [self.shadows.is_untied(t) for t in call.operands]
+        mixed = any(untied) and any(not u and self.shadows.shadow(t) for u, t in zip(untied, call.operands))
+        if any(untied):
+            for made in call.made:
+                self.shadows.untie(made)
         if not call.needed:
             return
         measured = self._due(number)
@@ -182,10 +189,10 @@ class Engine:
             self._comes_from(number, call)
         try:
             # the local one first, because the other writes into the shadows
-            locals_ = call.run(local=True) if measured and call.inherits and not call.heavy else None
-            references = call.run(local=False)
+            locals_ = call.run(local=True) if measured and call.inherits and not (call.heavy or mixed) else None
+            references = call.run(local=mixed)
         except Exception as error:
-            self._give_up(func, call, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            self._give_up(done, call, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             return
         followed = []
         known = samples + [None] * (len(call.made) - len(samples))
@@ -259,10 +266,19 @@ class Engine:
             shadow.makers = (*shadow.makers[1 - _MOST_MAKERS :], number)
         return True
 
-    def _give_up(self, func: Any, call: ReferencedCall, reason: str) -> None:
-        self.refused.setdefault(str(func), reason)
+    def _give_up(self, done: Done, call: ReferencedCall, reason: str) -> None:
+        self.refused.setdefault(str(done.func), reason)
         for t in call.made:
             self.shadows.forget(t)
+        self.untie(done)
+
+    def untie(self, done: Done) -> None:
+        """After a call that was not followed: its results do not go with the references of its operands."""
+        operands = (t for t in tensors_of((done.args, tuple(done.kwargs.values()))) if floating(t.dtype) and plain(t))
+        if any(self.shadows.shadow(t) is not None or self.shadows.is_untied(t) for t in operands):
+            for t in tensors_of(done.out):
+                if floating(t.dtype) and plain(t):
+                    self.shadows.untie(t)
 
 
 def whole(tensor: Tensor) -> bool:

@@ -87,6 +87,7 @@ class Shadows:
         self.serial = 0
         self._table: dict[int, Shadow] = {}
         self._exported: dict[int, weakref.ref[Any]] = {}
+        self._untied: dict[int, weakref.ref[Any]] = {}
 
     def __len__(self) -> int:
         return len(self._table)
@@ -99,6 +100,7 @@ class Shadows:
     def clear(self) -> None:
         """Resets every reference: from now on the program's value is the reference."""
         self._table.clear()
+        self._untied.clear()
 
     def wide_of(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of a tensor's reference, complex for complex."""
@@ -202,6 +204,20 @@ class Shadows:
                 self.forget(tensor)
             else:
                 self.view(shadow, tensor).copy_(tensor)
+
+    def untie(self, tensor: Tensor) -> None:
+        """A tensor was computed unseen from others that have references: that it has none does not mean that it goes
+        with theirs. Two that were to be equal would differ by their rounding."""
+        storage = tensor.untyped_storage()
+        self._untied[storage._cdata] = weakref.ref(storage)
+
+    def is_untied(self, tensor: Tensor) -> bool:
+        """Whether that holds for a tensor."""
+        if not self._untied:
+            return False
+        storage = tensor.untyped_storage()
+        known = self._untied.get(storage._cdata)
+        return known is not None and known() is storage
 
     def export(self, tensor: Tensor) -> None:
         """A tensor's memory is passed to code that writes unseen (numpy): from now on the program's value is its

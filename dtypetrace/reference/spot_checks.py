@@ -112,6 +112,8 @@ class SpotChecks(Follower):
                 self._follow(call, written)
             else:
                 self._engine.forget_written(func, args, call.kwargs)
+                if self._recorder.ops[number].phase in FORWARD:
+                    self._engine.untie(call)
         except Exception as error:
             self._fail(error)
 

@@ -215,3 +215,30 @@ def test_memory_that_an_operator_fills_in_part_is_not_compared(tmp_path):
     program = programs.run(tmp_path, text, numerics=True)
     (found,) = (p for p in program.recording.spot_checks if program.recording.ops[p.op].op == "ctc_loss")
     assert found.elements == 4
+
+
+OWN = """
+@torch.library.custom_op("spot_checks::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x.float() * 2
+
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OWN + "x = torch.linspace(0, 1, 64).bfloat16()\nleft = (twice(x).double() - x.double() * 2).abs()",
+        OWN + "x = torch.linspace(0, 1, 64).bfloat16()\nleft = (twice(x) + 1 - (x.float() * 2 + 1)).abs()",
+        "x = torch.linspace(0, 1, 64).bfloat16()\n"
+        f"large = x.float().expand({spot_checks.LARGEST_OWN // 64 + 1}, 64).contiguous()\n"
+        "left = (large.mean(0) - x.float()).abs()",
+    ],
+    ids=["an operator of the program's own", "and what is computed from it", "a large tensor"],
+)
+def test_what_was_computed_unseen_is_not_compared_with_the_references_of_its_operands(tmp_path, text):
+    program = programs.run(tmp_path, text, numerics=True)
+    assert program.error is None and program.findings == ()
+    ops = program.recording.ops
+    (difference,) = [p for p in program.recording.spot_checks if ops[p.op].op == "sub"]
+    assert difference.total < 1e-3

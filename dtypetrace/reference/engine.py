@@ -177,11 +177,7 @@ class Engine:
         if not call.followable:
             self._give_up(done, call, "an operand that is no plain tensor")
             return
-        untied = [self.shadows.is_untied(t) for t in call.operands]
-        mixed = any(untied) and any(not u and self.shadows.shadow(t) for u, t in zip(untied, call.operands))
-        if any(untied):
-            for made in call.made:
-                self.shadows.untie(made)
+        mixed = self._mixes(call)
         if not call.needed:
             return
         measured = self._due(number)
@@ -204,6 +200,15 @@ class Engine:
                 followed.append(Followed(made, local.to(reference.dtype), reference, before_))
         if followed:
             self._saw(number, followed)
+
+    def _mixes(self, call: ReferencedCall) -> bool:
+        """Whether a call has operands that do not go with the references of the others; then neither do its results."""
+        untied = [self.shadows.is_untied(t) for t in call.operands]
+        if not any(untied):
+            return False
+        for made in call.made:
+            self.shadows.untie(made)
+        return any(not u and self.shadows.shadow(t) is not None for u, t in zip(untied, call.operands))
 
     def _due(self, number: int) -> bool:
         """Whether a call of an op is measured: in a step that is measured, its first calls, then every fourth."""

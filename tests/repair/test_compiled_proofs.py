@@ -30,7 +30,7 @@ class Program:
         self.tries.append([*changes])
         found = () if set(changes) & set(self.healed_by) else (FOUND,)
         graph = SimpleNamespace(measured=(), nodes=())
-        regions = (SimpleNamespace(graphs=(graph,), measured=False),)
+        regions = (SimpleNamespace(steps=(), graphs=(graph,), measured=False),)
         return SimpleNamespace(recording=SimpleNamespace(found=found, regions=regions, text=None), error=None)
 
     def say(self, text):

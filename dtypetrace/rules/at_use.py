@@ -312,7 +312,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
     """A computation that is wide on purpose stays wide: its result is cast back where it widens other tensors, else
     where it is refused."""
     wanted = case.wanted
-    kept = case.island or case.from_trained or case.narrowed_elsewhere
+    kept = case.island or case.narrowed_elsewhere
     if not kept or not case.disagrees or wanted is None or case.culprit.holder is not None or case.writes_into:
         return
     if (case.origin.place.file, case.origin.place.line) == (case.site.file, case.site.line):
@@ -344,7 +344,6 @@ def wide_island(case: Case) -> Iterator[Fix]:
 
 _PURPOSES: tuple[tuple[Callable[[Case], bool], str], ...] = (
     (lambda case: case.island, "the {dtype} of {at} is there on purpose"),
-    (lambda case: case.from_trained, "it comes from weights that are trained in {dtype} ({at})"),
     (
         lambda case: case.narrowed_elsewhere,
         "from {at} on, the program computes in {dtype} on purpose: it casts other results back itself",

@@ -129,13 +129,6 @@ class Case:
         return any(graph.narrowed_elsewhere(self.recording, n, self.wanted or "") for n in roots)
 
     @cached_property
-    def from_trained(self) -> bool:
-        """Whether the culprit is a result whose width comes from weights that an optimizer trains."""
-        if not self.narrows or self.culprit.holder is not None or not self.recording.meta.get("trains"):
-            return False
-        return trained_root(self.recording, self.refused, self.witness, self.verdict.expected) >= 0
-
-    @cached_property
     def completed(self) -> Place | None:
         """The program's own line that computed the culprit last, before the refused line; None where a library did."""
         ops = self.recording.ops

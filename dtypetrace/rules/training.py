@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from .. import graph
 from ..records import FORWARD, Finding, FlowStep, Operand, Origin, Recording, Update
 from ..source import editing
-from ..source.switches import switch
 from ..tables.dtypes import DTYPES, HALF, REAL
 from . import titles, wide_weights
 from .advice import advise
@@ -152,7 +151,7 @@ def _finding(recording: Recording, group: _Group) -> Finding:
             origin.place,
             change,
             kind="plan",
-            others=(*_settings(recording, worst, origin), *_others(worst, m)),
+            others=_others(worst, m),
             lines=lines,
         ),
         count=sum(u.steps or u.zero for u in updates),
@@ -187,12 +186,6 @@ def _notes(group: _Group) -> Iterator[str]:
         yield f"{worst.subnormal:.0%} of the gradient is so small that float16 holds only some of its digits"
     if group.few:
         yield FEW
-
-
-def _settings(recording: Recording, u: Update, origin: Origin) -> tuple[str, ...]:
-    """The program's own setting that made the weights half."""
-    found = switch(recording.text, origin.place, "float32") if origin.kind == "cast" and u.dtype in HALF else ""
-    return (found,) if found else ()
 
 
 def _others(u: Update, m: Mechanism) -> tuple[str, ...]:

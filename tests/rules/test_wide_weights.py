@@ -158,36 +158,3 @@ def test_a_library_s_own_function_is_used_where_the_file_imports_it(tmp_path):
     program = run(tmp_path, HALF_WEIGHTS[name] + STEPS.format(step="opt.step()"), numerics=True)
     finding = next(f for f in program.findings if f.code == "DT304")
     assert "cast_training_params(net, dtype=torch.float32)" in finding.fix.lines[0]
-
-
-SETTINGS = {
-    "a flag of the command line": (
-        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--full_bf16', action='store_true')\n"
-        "args = parser.parse_args(['--full_bf16'])\n"
-        + NET
-        + "if args.full_bf16:\n    net.to(torch.bfloat16)\nopt = torch.optim.AdamW(net.parameters(), lr=1e-5)\n"
-        + X,
-        "leave out --full_bf16",
-    ),
-    "a flag of a configuration": (
-        "class config:\n    pure_bf16 = True\n"
-        + NET
-        + "if config.pure_bf16:\n    net.to(torch.bfloat16)\nopt = torch.optim.AdamW(net.parameters(), lr=1e-5)\n"
-        + X,
-        "set config.pure_bf16 to False",
-    ),
-    "a field that names the dtype": (
-        NET.replace("net =", "class config:\n    lora_weight_dtype = torch.bfloat16\nnet =")
-        + "net.to(dtype=config.lora_weight_dtype)\nopt = torch.optim.AdamW(net.parameters(), lr=1e-5)\n"
-        + X,
-        "set config.lora_weight_dtype to float32",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_the_program_s_own_setting_is_named(name, tmp_path):
-    text, words = SETTINGS[name]
-    program = run(tmp_path, text + STEPS.format(step="opt.step()"), numerics=True)
-    finding = next(f for f in program.findings if f.code == "DT304")
-    assert any(words in other for other in finding.fix.alternatives), finding.fix.alternatives

@@ -239,7 +239,7 @@ class Case:
 def trained_root(recording: Recording, refused: Refused, witness: Witness, expected: str | None) -> int:
     """The event of the trained parameter that decided an operand's dtype; -1 where none did."""
     line = graph.lineage(recording, witness.event, expected)
-    if line is None or line.root.how not in ("parameter", "cast", "load"):
+    if line is None:
         return -1
     trained = (p.event for p in (*refused.model, *recording.parameters) if p.trained and p.event >= 0)
     return next((event for event in trained if recording.events[event] is line.root), -1)

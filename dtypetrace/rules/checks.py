@@ -149,7 +149,7 @@ def it_keeps_what_is_trained(proposal: Proposal) -> str:
     if not case.recording.meta.get("trains") or proposal.effect is None:
         return ""
     births = proposal.effect.change.births
-    known = case.refused.model or case.recording.parameters
+    known = (*case.refused.model, *case.recording.parameters)  # what is trained may be another module's
     chosen = {p.dtype for p in known if p.trained and p.event not in births} | {u.dtype for u in case.recording.updates}
     for p in known:
         wanted = births.get(p.event, p.dtype) if p.event >= 0 else p.dtype

@@ -79,3 +79,33 @@ def test_a_table_is_not_rounded_to_16_bits_where_it_is_made(scaled, dtype, tmp_p
     assert found.clean, (found.program.findings, found.text)
     if dtype == "bfloat16":
         assert ".sigmas = torch.from_numpy(np.linspace(0.03, 14.6, n) ** 2)\n" in found.text
+
+
+LEARNED = """
+torch.manual_seed(0)
+frozen = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)).to(torch.bfloat16).requires_grad_(False)
+class Learned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Parameter(torch.randn(2, 8) * 0.1)
+    def forward(self, x):
+        return {forward}
+learned = Learned()
+opt = torch.optim.AdamW(learned.parameters())
+for _ in range(2):
+    frozen(learned(torch.ones(3, 2, 8, dtype=torch.bfloat16))).float().square().mean().backward()
+    opt.step()
+    opt.zero_grad()
+"""
+USED = {
+    "a prefix": "torch.cat([self.tokens.expand(len(x), -1, -1), x], 1)",
+    "an offset": "x + self.tokens",
+    "a factor": "(x * self.tokens.exp()).relu()",
+}
+
+
+@pytest.mark.parametrize("forward", USED.values(), ids=USED)
+def test_what_is_trained_beside_the_model_that_refuses_it_is_not_narrowed(forward, tmp_path):
+    found = follow(tmp_path, LEARNED.format(forward=forward))
+    assert found.clean and not found.narrowed, (found.program.findings, found.text)
+    assert "torch.randn(2, 8) * 0.1)" in found.text, found.text

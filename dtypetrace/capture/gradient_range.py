@@ -37,8 +37,11 @@ class GradientRange:
         """An optimizer's step has ended: how its gradient left its range, that of the step before on an accelerator;
         empty where it did not."""
         try:
-            with private.DisableTorchFunction(), private.DisableTorchDispatch():
+            if not private.dispatch_mode_count() + private.function_mode_count():  # guards take as long as the sum
                 size = self._size(optimizer)
+            else:
+                with private.DisableTorchFunction(), private.DisableTorchDispatch():
+                    size = self._size(optimizer)
         except RuntimeError:  # a device that has no memory left, or no sum of this kind
             return ""
         if size is None:
@@ -55,9 +58,9 @@ class GradientRange:
             return None
         if gradient.requires_grad:  # the sum would become a part of the program's graph
             return None
-        if gradient.device.type == "cpu":
+        if gradient.is_cpu:
             return float(_sum(gradient))
-        if gradient.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        if not gradient.is_cuda or torch.cuda.is_current_stream_capturing():
             return None
         if self._landing is None:
             self._landing = torch.zeros((), pin_memory=True)

@@ -129,16 +129,18 @@ _MODULE = Column("module", "text", lambda row: row.module, _short)
 
 def _ops(rows: Sequence[listings.OpRow], lines: _Lines) -> dict[str, Any]:
     about = "Each distinct op once (same line, module, phase and dtypes), in the order of the first call."
+    own, library = lines.columns()
     columns = (
         _OP,
-        _PHASE,
         Column("in", "dtypes", lambda r: _joined(r.inputs)),
         Column("out", "dtypes", lambda r: _joined(r.outputs)),
-        Column("change", "text", lambda r: r.change),
-        Column("autocast", "text", lambda r: r.autocast, optional=True),
+        own,
         _MODULE,
-        *lines.columns(),
+        _PHASE,
         Column("calls", "number", lambda r: r.count),
+        Column("change", "text", lambda r: r.change, optional=True),
+        Column("autocast", "text", lambda r: r.autocast, optional=True),
+        library,
     )
     return _table("ops", "All ops", about, (-1, 1), rows, columns)
 
@@ -163,20 +165,22 @@ def _operators(recording: Recording) -> dict[str, Any]:
 
 
 def _casts(recording: Recording, rows: Sequence[listings.OpRow], lines: _Lines) -> dict[str, Any]:
+    own, library = lines.columns()
     about = "Every cast of a floating tensor. Round trip: the value is cast back, and nothing was computed in between."
     columns = (
         Column("from", "dtypes", lambda c: c.source),
         Column("to", "dtypes", lambda c: c.to),
-        Column("by", "text", lambda c: c.change),
-        _OP,
-        _PHASE,
+        own,
         _MODULE,
-        *lines.columns(),
-        Column("round trip", "flag", lambda c: int(c.round_trip)),
         Column("times", "number", lambda c: c.count),
         Column("bytes", "bytes", lambda c: c.bytes, optional=True),
+        Column("round trip", "flag", lambda c: int(c.round_trip)),
+        _OP,
+        _PHASE,
+        Column("by", "text", lambda c: c.change),
+        library,
     )
-    return _table("casts", "Casts", about, (9, -1), listings.casts(recording, tuple(rows)), columns)
+    return _table("casts", "Casts", about, (4, -1), listings.casts(recording, tuple(rows)), columns)
 
 
 def _gradients(recording: Recording) -> dict[str, Any]:

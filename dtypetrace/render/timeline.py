@@ -114,8 +114,8 @@ def strips(rows: Sequence[OpRow], inside: Mapping[int, Counter[str]] = MappingPr
     phases = listings.phases(rows)
     for phase in ("init", "outside", "forward", "recompute", "backward", "optimizer"):
         own = [r for r, shown in zip(rows, phases) if shown == phase]
-        if own:
-            counted = _families(own, inside)
+        counted = _families(own, inside)
+        if set(counted) - {""}:  # what makes no tensor has no dtype to draw
             shares = [(f, round(100 * n / counted.total())) for f, n in counted.most_common()]
             words = ", ".join(f"{share}% {NAMES[f]}" for f, share in shares if share)
             made.append(

@@ -116,21 +116,21 @@ def test_without_script_findings_and_source_are_there(browser, reports):
 # ---------------------------------------------------------------- what can be pressed
 
 
-def rows(v: Visit, table: str) -> list[list[str]]:
-    return v.page.eval_on_selector_all(
-        f"#{table} tbody tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
-    )
+def rows(v: Visit, table: str) -> list[dict[str, str]]:
+    names = v.page.locator(f"#{table} th").all_inner_texts()
+    cells = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+    return [dict(zip(names, row)) for row in v.page.eval_on_selector_all(f"#{table} tbody tr", cells)]
 
 
 def test_a_table_filters(browser, reports):
     with Visit(browser, reports["many"]) as v:
         v.page.fill("#ops input", "layer_norm backward")
         shown = rows(v, "ops")
-        assert len(shown) == 50 and all(r[0] == "layer_norm" and r[1] == "backward" for r in shown)
+        assert len(shown) == 50 and {(r["op"], r["phase"]) for r in shown} == {("layer_norm", "backward")}
         v.page.fill("#ops input", "no such thing")
         assert rows(v, "ops") == [] and v.page.locator("#ops [role=status]").inner_text() == "none found"
         v.page.fill("#ops input", "model.layers.7.norm.part_5")
-        assert {r[5] for r in rows(v, "ops")} == {"model.layers.7.norm.part_5"}
+        assert {r["module"] for r in rows(v, "ops")} == {"model.layers.7.norm.part_5"}
 
 
 def test_a_table_sorts_and_says_so(browser, reports):
@@ -140,17 +140,18 @@ def test_a_table_sorts_and_says_so(browser, reports):
         calls = names.index("calls")
         assert v.page.locator("#ops th[aria-sort]").count() == 0
         heads.nth(calls).locator("button").click()
-        assert heads.nth(calls).get_attribute("aria-sort") == "descending" and {r[calls] for r in rows(v, "ops")} == {
+        assert heads.nth(calls).get_attribute("aria-sort") == "descending" and {r["calls"] for r in rows(v, "ops")} == {
             "13"
         }
         heads.nth(calls).locator("button").click()
-        assert heads.nth(calls).get_attribute("aria-sort") == "ascending" and {r[calls] for r in rows(v, "ops")} == {
+        assert heads.nth(calls).get_attribute("aria-sort") == "ascending" and {r["calls"] for r in rows(v, "ops")} == {
             "1"
         }
-        for column in (0, 1, 5, 6):
+        for name in ("op", "phase", "module", "your line"):
+            column = names.index(name)
             heads.nth(column).locator("button").click()
-            shown = [r[column] for r in rows(v, "ops")]
-            lines = [(f, int(n)) for f, _, n in (s.rpartition(":") for s in shown)] if column == 6 else shown
+            shown = [r[name] for r in rows(v, "ops")]
+            lines = [(f, int(n)) for f, _, n in (s.rpartition(":") for s in shown)] if name == "your line" else shown
             assert lines == sorted(lines) and heads.nth(column).get_attribute("aria-sort") == "ascending"
             assert v.page.locator("#ops th[aria-sort]").count() == 1
 
@@ -169,10 +170,10 @@ def test_the_rows_are_those_of_the_recording(browser, reports):
         v.page.locator("#ops button", has_text="previous").click()
         assert "101–150 of 20,000" in v.page.locator("#ops [role=status]").inner_text()
     for reported, row in zip(shown, listings.ops(recording)):
-        assert reported[:2] == [row.op, row.phase] and reported[5] == row.module and reported[-1] == str(row.count)
-        assert reported[6] == f"/p/train.py:{row.place.user_frame.line}" and reported[7].endswith(
-            f"{row.place.file.rpartition('/')[2]}:{row.place.line}"
-        )
+        assert (reported["op"], reported["phase"]) == (row.op, row.phase)
+        assert (reported["module"], reported["calls"]) == (row.module, str(row.count))
+        assert reported["your line"] == f"/p/train.py:{row.place.user_frame.line}"
+        assert reported["library line"].endswith(f"{row.place.file.rpartition('/')[2]}:{row.place.line}")
 
 
 def test_the_tree_folds_and_filters(browser, reports):
@@ -287,8 +288,7 @@ def test_a_module_leads_to_its_ops(browser, reports):
     with Visit(browser, reports["sd15"]) as v:
         v.page.locator(".tree li .row>span:last-child").first.click()
         assert v.page.input_value("#ops input") == "module:unet"
-        modules = v.page.locator("#ops th").all_inner_texts().index("module")
-        shown = [r[modules] for r in rows(v, "ops")]
+        shown = [r["module"] for r in rows(v, "ops")]
         assert len(shown) == 50 and all(name == "unet" or name.startswith("unet.") for name in shown)
 
 
@@ -410,7 +410,7 @@ def test_hostile_strings_change_nothing(browser, tmp_path, text):
         assert v.page.evaluate("document.documentElement.scrollWidth") <= 1280
         assert v.page.locator("article.card").count() == 1
         assert v.page.locator("footer").is_visible(), "the page goes on to its end"
-        names = {r[5] for r in rows(v, "ops")}
+        names = {r["module"] for r in rows(v, "ops")}
         assert len(names) > 1
         v.page.fill("#tree-filter", "model")
         v.page.keyboard.press("Escape")

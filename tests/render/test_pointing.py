@@ -78,7 +78,9 @@ def test_the_timeline_is_read_by_keys(browser, reports):
         assert 1 in op_numbers(v) and v.page.input_value("#ops input").startswith("ops:")
         lanes = v.page.eval_on_selector_all("svg.strip[data-phase]", "lanes => lanes.map(lane => lane.dataset.phase)")
         v.page.fill("#ops input", "kaiming_uniform_")
-        shown = v.page.eval_on_selector_all("#ops tbody tr", "rows => rows.map(row => row.cells[1].textContent)")
+        phase = v.page.locator("#ops th").all_inner_texts().index("phase")
+        cells = f"rows => rows.map(row => row.cells[{phase}].textContent)"
+        shown = v.page.eval_on_selector_all("#ops tbody tr", cells)
         assert lanes[0] == "init" and set(shown) == {"init"}, "the table has the timeline's words"
 
 

@@ -25,14 +25,11 @@ def test_rows_come_back_as_they_went_in():
     table = next(t for t in page_tables.tables(recording, rows) if t["id"] == "ops")
     shown = decoded(table)
     assert len(shown) == table["rows"] == 700
-    for reported, row in zip(shown, rows):
-        assert (
-            reported[0] == row.op
-            and reported[1] == row.phase
-            and reported[-1] == row.count
-            and reported[5] == row.module
-        )
-        assert reported[6] == f"/p/train.py:{row.place.user_frame.line}" and reported[7].endswith(f":{row.place.line}")
+    labels = [c["label"] for c in table["columns"]]
+    for reported, row in zip((dict(zip(labels, cells)) for cells in shown), rows):
+        assert (reported["op"], reported["phase"], reported["module"]) == (row.op, row.phase, row.module)
+        assert reported["calls"] == row.count and reported["library line"].endswith(f":{row.place.line}")
+        assert reported["your line"] == f"/p/train.py:{row.place.user_frame.line}"
 
 
 def test_operators_are_those_of_the_census():

@@ -15,6 +15,13 @@ function family(name) {
   if (name === "bfloat16") return "bf16";
   return /^float\d/.test(name) ? "f" + name.match(/\d+/)[0] : "other";
 }
+function cut(name) { // a name or path in one line: where it is too long for one, the end of its first half is not shown
+  const file = name.includes("/"), most = file ? 32 : 60;
+  if (name.length <= most) return name;
+  const end = name.slice(13 - most), begins = Math.max(0, end.search(/[./](?!py\b)/));
+  const middle = name.length - end.length + begins;
+  return make("span", { class: file ? "cut file" : "cut", title: name }, make("span", {}, name.slice(0, middle)), make("span", {}, name.slice(middle)));
+}
 class Table {
   constructor(spec) {
     this.name = spec.id;
@@ -134,7 +141,7 @@ class Table {
     if (kind === "figure") return make("td", { class: "number" }, Number.isFinite(value) ? String(value) : "");
     if (kind === "flag") return make("td", {}, value ? "yes" : "");
     if (kind !== "dtypes" && this.hits.some((word) => value.toLowerCase().includes(word))) return make("td", { class: kind }, ...this.marked(value));
-    if (kind !== "dtypes") return make("td", { class: kind }, ...value.split(/(?<=\/)|(?<=\w_)(?=\w)|(?<=\.)(?!py\b)/).flatMap((part) => [part, make("wbr")]));
+    if (kind !== "dtypes") return make("td", { class: kind }, cut(value));
     const parts = value.split(DTYPE).map((part, index) => (index % 2 ? make("b", { class: family(part) }, part) : part.replace(/(\d) $/, "$1\u00a0")));
     return make("td", { class: kind }, ...parts);
   }

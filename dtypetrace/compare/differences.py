@@ -134,7 +134,7 @@ def compare(
     births = {side.origin.place for _, change in found_changes for side in change.sides}
     blocks = [
         (at, block)
-        for at, block in _collapsed(found_ops.ops, pair, roots, [*found_ops.blocks, *inside])
+        for at, block in _collapsed(found_ops.ops, pair, [*found_ops.blocks, *inside])
         if not all(call.place in births for side in block.calls for call in side)  # a change has it as its birth
     ]
     ordered: list[tuple[float, DtypeDifference | Replaced]] = [*found_changes, *blocks]
@@ -248,9 +248,7 @@ class _Changes:
 # ---------------------------------------------------------------- other ops
 
 
-def _collapsed(
-    pairs: list[tuple[int, int]], pair: Pair, roots: tuple[str, str], blocks: Iterable[Block]
-) -> Iterator[tuple[float, Replaced]]:
+def _collapsed(pairs: list[tuple[int, int]], pair: Pair, blocks: Iterable[Block]) -> Iterator[tuple[float, Replaced]]:
     """Blocks of other ops, one for all modules of a pattern that have the same ones, each with its place in the run."""
     aligned = sorted((b, a) for a, b in pairs)
     groups: dict[object, list[tuple[str, float, Replaced]]] = {}

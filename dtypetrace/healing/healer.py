@@ -60,15 +60,15 @@ class _Casts:
     out: bool = False
 
 
+_FALLBACK = torch.float32
+"""The dtype in which an op runs that has no kernel for its own dtype."""
+
+
 class Healer:
-    """Implements ``capture.protocols.Healer``.
+    """Implements ``capture.protocols.Healer``."""
 
-    ``fallback``: the dtype in which an op runs that has no kernel for its own dtype.
-    """
-
-    def __init__(self, context: Context, judge: Judge, fallback: torch.dtype = torch.float32) -> None:
+    def __init__(self, context: Context, judge: Judge) -> None:
         self.recorder = context.recorder
-        self.fallback = fallback
         self._judge = judge
         self._casting = Casting(context)
         self._lists = Lists(self._casting)
@@ -188,7 +188,7 @@ class Healer:
 
     def _in_fallback(self, arguments: list[tuple[str, Any]], dtype: str) -> _Casts | None:
         found = getattr(torch, dtype, None)
-        same = {i: self.fallback for i, (_, v) in enumerate(arguments) if isinstance(v, Tensor) and v.dtype is found}
+        same = {i: _FALLBACK for i, (_, v) in enumerate(arguments) if isinstance(v, Tensor) and v.dtype is found}
         if found in _WITHOUT_KERNEL:
             return _Casts(same, back=found)
         # integers and storage formats have no result of their own dtype to cast back to
@@ -201,7 +201,7 @@ class Healer:
 
         def finish(out: Any) -> Any:
             if isinstance(out, Tensor):
-                if out.dtype is not self.fallback:
+                if out.dtype is not _FALLBACK:
                     return out
                 made = out.to(dtype)
                 if step >= 0:

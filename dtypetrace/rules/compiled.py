@@ -46,7 +46,7 @@ def find(run: Run) -> list[Finding]:
         if not roundings:
             kept += judged.kept
             near += [judged.harm.near()] if judged.kept and judged.harm.known else []
-    return [*found.values(), *_kept_wide(run, kept, near)]
+    return [*found.values(), *_kept_wide(kept, near)]
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ _LINES = 4
 """Lines that a note names."""
 
 
-def _kept_wide(run: Run, kept: Iterable[_Kept], near: list[str]) -> Iterator[Finding]:
+def _kept_wide(kept: Iterable[_Kept], near: list[str]) -> Iterator[Finding]:
     """One note for the whole run: the 16-bit values that compiled code never rounds."""
     kept = list(kept)
     if not kept:

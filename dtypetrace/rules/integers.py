@@ -69,7 +69,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if not floats and (is_cast(op) or name_of(op) == "copy"):
         return _wrapped(run, v, op) if not _taken_apart(run, v.op) else None
     if tagged(op, "not"):
-        return _inverted(run, v, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
+        return _inverted(run, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
     if not floats:
         return _wrapped(run, v, op) if _quantities(run, [v.op]) else None
     if not is_cast(op):
@@ -163,7 +163,7 @@ def _given(run: Run, op: Op) -> bool:
 # ---------------------------------------------------------------- findings
 
 
-def _inverted(run: Run, v: Value, op: Op) -> Finding:
+def _inverted(run: Run, op: Op) -> Finding:
     """``~`` of what is 0 or 1 in integers, taken for a number."""
     flags = run.operand(op, 0, None)
     edit = editing.at_birth(run.recording, flags.origin.kind, flags.origin.place, "bool")

@@ -649,16 +649,11 @@ _PASS = "total", "sum", "lower_bound", "matmul", "product", "root"
 _MOST_ABOVE = 64
 
 
-def feeds_pole(run: Run, number: int, also: tuple[str, ...] = ()) -> bool:
+def feeds_pole(run: Run, number: int) -> bool:
     """Whether a function with a pole at zero takes what an op made, perhaps added up, widened or limited before.
 
     In a loop of products each call loses a little, until one loses all that is left.
-
-    also: tags of further functions that count.
     """
     on = lambda n: run.moves(n) or tagged(run.ops[n], *_PASS)
-    for user, taken in run.below([number], on, _MOST_ABOVE):
-        op = run.ops[user]
-        if tagged(op, *also) or tagged(op, "pole") and len(op.inputs) - 1 in taken:
-            return True
-    return False
+    below = run.below([number], on, _MOST_ABOVE)
+    return any(tagged(run.ops[n], "pole") and len(run.ops[n].inputs) - 1 in taken for n, taken in below)

@@ -24,7 +24,7 @@ def region(captured: Captured, place_of: PlaceOf) -> Region:
     graphs = []
     for phase in ("forward", "backward"):
         if (compiled := captured.compiled.get(phase)) is not None:
-            graphs.append(_graph(compiled, captured, values, numbers, place_of))
+            graphs.append(_graph(compiled, values, numbers, place_of))
     return Region(
         whole[-1][2] if whole else "",
         place_of(whole[-1:]),
@@ -124,9 +124,7 @@ class _Values:
         return self._known.setdefault(key, len(self._known))
 
 
-def _graph(
-    compiled: Compiled, captured: Captured, values: _Values, numbers: Mapping[str, int], place_of: PlaceOf
-) -> Graph:
+def _graph(compiled: Compiled, values: _Values, numbers: Mapping[str, int], place_of: PlaceOf) -> Graph:
     kernels = Kernels(compiled)
     unrounded = kernels.unrounded()
     index = {n.name: number for number, n in enumerate(compiled.nodes)}

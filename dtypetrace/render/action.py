@@ -194,7 +194,7 @@ def _otherwise(f: Finding) -> str:
         harm = {"bfloat16": "float16, which overflows above 65504", "float16": "bfloat16, which keeps fewer digits"}
         to = harm.get(f.culprit.dtype, "another dtype")
         return f"Each call of a matmul or a convolution casts its weight from {f.culprit.dtype} to {to}."
-    if f.notes and (f.reach is not None or f.kind == "lost-update"):  # how much is lost, in this run's numbers
+    if f.notes and (f.reach is not None or f.kind == "lost-update" or f.code == "DT206"):  # how much is lost
         return sentence(f.notes[0])
     if not f.flow:
         return ""

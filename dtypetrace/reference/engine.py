@@ -33,8 +33,8 @@ _MOST_ABOVE = 64
 """Ops above one op that are remembered."""
 _MOST_MAKERS = 8
 """Ops that wrote to parts of one storage that are remembered."""
-_FIRST, _EVERY = 8, 4
-"""The first ``_FIRST`` calls of each op are measured, then one in ``_EVERY``. Every call is followed."""
+_FIRST, EVERY = 8, 4
+"""The first ``_FIRST`` calls of each op are measured, then one in ``EVERY``. Every call is followed."""
 
 
 @dataclass(slots=True)
@@ -213,7 +213,7 @@ class Engine:
     def _due(self, number: int) -> bool:
         """Whether a call of an op is measured: in a step that is measured, its first calls, then every fourth."""
         calls = self._calls[number] = self._calls.get(number, -1) + 1
-        return self.measuring and (calls < _FIRST or calls % _EVERY == 0)
+        return self.measuring and (calls < _FIRST or calls % EVERY == 0)
 
     def _counted(self, number: int, source: Any, out: Any) -> None:
         """Floating numbers were cast to integers, which are used as they are: counts how many would have been

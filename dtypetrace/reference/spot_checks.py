@@ -19,12 +19,15 @@ from typing import Any
 import torch
 
 from ..capture import private
-from ..capture.calls import NARROW_FLOATS, readable
+from ..capture.calls import LIFT_FRESH, NARROW_FLOATS, given_numbers, readable
+from ..capture.marks import Ref
 from ..capture.ops import is_narrow
 from ..capture.recorder import Recorder
+from ..capture.running import ARGS, FUNCTION, KWARGS
 from ..records import FORWARD
 from ..tables.operators import tagged
 from .calls import Done, tensors_of
+from .engine import EVERY, Followed
 from .follower import Follower
 from .operators import RERUN, VIEW
 
@@ -41,11 +44,20 @@ _NARROW, _OWN, _OTHER = range(3)
 """An op in 16 bits; another on a line of the user's own; the rest."""
 CALLS_OF_ONE = 256
 """Calls of one op that are checked, so that a loop leaves some for what comes after it."""
+_CALLS_OF_GROWING = 2000
+"""Further calls of ops whose error grows with each of theirs."""
+_MOST_FEEDING = 16
+"""Ops above such an op that are checked with it."""
+_GROWS, _MUCH = 1.6, 2.0**-6
+"""The error after the last such call grows if it is so many times that after half as many calls (what is random grows
+by the root of two), and is not small."""
 LARGEST = 1 << 18
 """Elements of the largest tensor that is checked."""
 LARGEST_OWN, LARGE_CALLS = 1 << 20, 64
 """The same on lines of the user's own, and how many calls with so large a tensor are checked: each takes some
 milliseconds."""
+LARGEST_GIVEN, _MOST_GIVEN = 1 << 10, 64
+"""Numbers of the longest list that is read a second time, and how many lists are kept for later steps."""
 LARGEST_PRODUCT = 1 << 23
 """Multiplications of the largest matmul or convolution that is checked: a few milliseconds."""
 MOST_BYTES = 1 << 26
@@ -68,6 +80,13 @@ class SpotChecks(Follower):
         self._calls: dict[int, int] = {}
         self._left, self._large_left, self._large_writes = CALLS, LARGE_CALLS, LARGE_CALLS
         self._wide_left, self._wide_passed = CALLS_IN_FLOAT32, PASSED_IN_FLOAT32
+        self._given: list[tuple[Ref, int, Tensor, int]] = []
+        """Tensors in 16 bits that the program made from its numbers, with their versions, the numbers and the op."""
+        self._growing_left = _CALLS_OF_GROWING
+        self._halfway: dict[int, Tensor] = {}
+        """By op: the error after half of its calls, and after all of them; then whether it grows."""
+        self._at_end: dict[int, Tensor] = {}
+        self._growing: dict[int, bool] = {}
         self._bytes = 0
         """Bytes of the references that were given since they were last counted."""
         self._steps = self._wide_steps = 0
@@ -110,12 +129,36 @@ class SpotChecks(Follower):
             known = written is not None or not self._engine.kind(func).written
             if known and self._due(call, kind):
                 self._follow(call, written)
+                if func is LIFT_FRESH and kind == _NARROW:
+                    self._know_given(call)
             else:
                 self._engine.forget_written(func, args, call.kwargs)
                 if self._recorder.ops[number].phase in FORWARD:
                     self._engine.untie(call)
         except Exception as error:
             self._fail(error)
+
+    def _know_given(self, call: Done) -> None:
+        """The numbers from which the program made a tensor in 16 bits are its reference."""
+        calls = self._recorder.thread_state().calls
+        running = calls[-1] if calls else None
+        data = given_numbers(running[FUNCTION], running[ARGS], running[KWARGS]) if running is not None else None
+        if data is None or call.out.numel() > LARGEST_GIVEN or not call.out.dtype.is_floating_point:
+            return
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
+            exact = torch.as_tensor(data, dtype=torch.float32).to(call.out.device, copy=True)
+            if exact.shape == call.out.shape:
+                self._given = [*self._given[1 - _MOST_GIVEN :], (Ref(call.out), call.out._version, exact, call.number)]
+                self._shadows.give(call.out, exact.clone()).makers = (call.number,)
+                self._saw(call.number, [Followed(call.out, exact, exact, None)])
+
+    def _forget(self) -> None:
+        """Drops the references, but for those of numbers that the program gave and that have not changed since."""
+        self._shadows.clear()
+        for alive, version, exact, number in self._given if self.on else ():
+            tensor = alive()
+            if tensor is not None and tensor._version == version:
+                self._shadows.give(tensor, exact.clone()).makers = (number,)
 
     def _keep_backward(self, call: Done, kind: int) -> None:
         """A small op in 16 bits of the backward pass is kept on the tape, unfollowed: only trials make it again."""
@@ -150,7 +193,7 @@ class SpotChecks(Follower):
             return False
         calls = self._calls[number] = self._calls.get(number, 0) + 1
         if calls > CALLS_OF_ONE:
-            return False
+            return self._goes_on(number)
         if not narrow:
             self._wide_met = True
             self._wide_left -= 1
@@ -160,6 +203,36 @@ class SpotChecks(Follower):
         if self._left < 0:
             self.stop()
         return self._left >= 0
+
+    def _saw(self, number: int, followed: list[Followed]) -> None:
+        super()._saw(number, followed)
+        calls = self._calls.get(number, 0)
+        if calls <= CALLS_OF_ONE and -calls % (CALLS_OF_ONE // 2) < EVERY:
+            made, reference = followed[0].made, followed[0].reference
+            error = (made - reference).norm() / reference.norm()
+            (self._at_end if calls > CALLS_OF_ONE // 2 else self._halfway)[number] = error
+
+    def _goes_on(self, number: int) -> bool:
+        """Whether an op is checked beyond its usual calls: its error grows. This waits for the device once an op."""
+        grows = self._growing.get(number)
+        if grows is None:
+            early, late = self._halfway.get(number), self._at_end.get(number)
+            with private.DisableTorchFunction(), private.DisableTorchDispatch():
+                grows = early is not None and late is not None and bool((late > _MUCH) & (late >= _GROWS * early))
+            self._growing[number] = grows
+            if grows:
+                self._growing.update(dict.fromkeys(self._feeding(number), True))
+        self._growing_left -= grows
+        return grows and self._growing_left >= 0
+
+    def _feeding(self, number: int) -> set[int]:
+        """The checked ops from which an op's operands came in any of its calls, and those above them."""
+        found, waiting = {number}, [number]
+        while waiting and len(found) < _MOST_FEEDING:
+            new = self._engine.above.get(waiting.pop(), set()) - found
+            found |= new
+            waiting += new
+        return found
 
     def _wide(self) -> bool:
         """Whether ops in float32 are still checked."""
@@ -215,11 +288,11 @@ class SpotChecks(Follower):
 
     def step_begins(self, optimizer: Any, place: int) -> None:
         """What the step changes is not followed."""
-        self._shadows.clear()
+        self._forget()
 
     def step_ends(self, optimizer: Any) -> None:
         """Counts the steps in which something was checked."""
-        self._shadows.clear()
+        self._forget()
         self._steps += self._met
         self._wide_steps += self._wide_met
         self._met = self._wide_met = False

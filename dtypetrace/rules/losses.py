@@ -371,9 +371,14 @@ class Losses:
 
     def compounds(self, number: int) -> bool:
         """Whether the roundings of an op's operand have one sign and add up in its result: each number of that follows
-        from the one before, as in a cumulative product, and the error is that of hundreds of roundings."""
-        total = max((self.of[n].total for n in self.sources(number)), default=0.0)
-        return tagged(self.run.ops[number], "running") and 0 < JUMP**2 * total <= self.of[number].total
+        from the one before, as in a cumulative product or call after call, and the error is that of hundreds of
+        roundings."""
+        above, loops = self._behind(number), self.comes_back(number)
+        if not loops and not tagged(self.run.ops[number], "running"):
+            return False
+        given = [n for n in above if not self.comes_back(n)] if loops else self.sources(number)
+        total = max((self.of[n].total for n in given), default=0.0)
+        return 0 < JUMP**2 * total <= self.of[number].total
 
     def grows(self, number: int) -> bool:
         """Whether an op adds up numbers to much larger ones: what is rounded off each of these is a whole number of

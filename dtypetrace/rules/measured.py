@@ -8,8 +8,9 @@ program keeps (DT307), are compared with what they would have done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from math import prod
 
 from .. import graph
 from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Precision
@@ -129,19 +130,36 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
             known_as = found.get(cause)
             if known_as is None or p.total > losses.of[known_as].total:
                 found[cause] = number
-    for number in losses.choices(least):
-        found.setdefault(losses.led_to(number), number)
-    for number in losses.mere_rounding:
-        found.setdefault(Cause(number, "amplified", losses.stored_before(number)), number)
-    for number in (*losses.searched_sums, *losses.merged_ranks):
-        found.setdefault(Cause(number, "merged"), number)
-    for number in losses.gone_at_poles:
-        found.setdefault(losses.began(number) if losses.own(number) else Cause(number, "flushed"), number)
-    for number in losses.inexact_counts:
-        found.setdefault(Cause(number, "miscounted"), number)
-    for number in sorted(losses.stopped_sums):
-        found.setdefault(Cause(number, "stopped"), number)
+    for cause, number in _known_ways(losses, least):
+        found.setdefault(cause, number)
     return found
+
+
+def _known_ways(losses: Losses, least: float) -> Iterator[tuple[Cause, int]]:
+    """Causes that are known by what an op is for, and not by the error of a result alone."""
+    for number in losses.choices(least):
+        yield losses.led_to(number), number
+    for number in losses.mere_rounding:
+        yield Cause(number, "amplified", losses.stored_before(number)), number
+    for number in (*losses.searched_sums, *losses.merged_ranks):
+        yield Cause(number, "merged"), number
+    for number in _lost_numbers(losses):
+        yield losses.began(number), number
+    for number in losses.gone_at_poles:
+        yield losses.began(number) if losses.own(number) else Cause(number, "flushed"), number
+    for number in losses.inexact_counts:
+        yield Cause(number, "miscounted"), number
+    for number in sorted(losses.stopped_sums):
+        yield Cause(number, "stopped"), number
+
+
+def _lost_numbers(losses: Losses) -> list[int]:
+    """Single numbers that are computed from the program's own numbers alone, such as one minus a decay, and of which
+    nothing is right."""
+    run = losses.run
+    lost = (n for n, p in losses.of.items() if p.lost_in_all >= LOST and not p.spoiled and n in losses.in_16_bits)
+    single = (n for n in lost if prod(run.ops[n].shape) == 1 and run.ops[n].phase in FORWARD and not losses.own(n))
+    return [n for n in single if narrow_tables.source_of(run, n, narrow_tables.MEASURED_NO_TABLE).pure]
 
 
 def _of_causes(losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
@@ -173,7 +191,7 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return False
     if losses.cancels(cause.op):
         return losses.goes_through(number, cause)
-    return p.total >= LOST or losses.jumps(cause.op)
+    return p.total >= LOST or losses.jumps(cause.op) or losses.compounds(cause.op)
 
 
 def _said_of_result(losses: Losses, number: int, cause: Cause) -> str:

@@ -1,0 +1,52 @@
+"""Coefficients in 16 bits that hundreds of calls multiply by, and numbers that the program gives."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+
+DAMAGED = {
+    "a discount": "gamma = torch.tensor(0.997, dtype=torch.bfloat16)  # born\nvalue = torch.zeros(8)\nfor _ in range(700):\n"
+    "    value = 1 + gamma.float() * value\nfirst = value.mean().item()",
+    "a leaky state": "leak = torch.exp(-torch.full((8,), 1.0).bfloat16() / 1000)  # born\nstate, keep = torch.zeros(8), leak.float()\n"
+    "for _ in range(900):\n    state = keep * state + 0.001\nlast = state.mean().item()",
+    "an interest": "rate = torch.full((4,), 1.0007).bfloat16()  # born\nworth = torch.ones(4)\nfor _ in range(600):\n"
+    "    worth = worth * rate\nlast = worth.mean().item()",
+    "a teacher's share": "decay = torch.tensor(0.999, dtype=torch.bfloat16)  # born\nkept = torch.rand(8)\n"
+    "for _ in range(3):\n    kept = decay.float() * kept + (1 - decay.float()) * torch.rand(8)",
+    "a correction": "beta = torch.tensor([0.9, 0.9995]).bfloat16()  # born\nlater = beta[1].float()\nshare = 1 / (1 - later)",
+    "odds": "sure = torch.tensor(0.9995, dtype=torch.float16).bfloat16()  # born\nodds = torch.log(1 - sure.float() + 1e-9)",
+}  # fmt: skip
+HEALTHY = {
+    "a short memory": "gamma = torch.tensor(0.9, dtype=torch.bfloat16)\nvalue = torch.zeros(8)\nfor _ in range(400):\n"
+    "    value = 1 + gamma.float() * value\nfirst = value.mean().item()",
+    "a recurrent state": "w = (torch.randn(8, 8) / 4).bfloat16()\nh = torch.zeros(8).bfloat16()\nfor _ in range(400):\n"
+    "    h = torch.tanh(w @ h + torch.rand(8).bfloat16())\nlast = h.float().mean().item()",
+    "constants": "half = torch.tensor(0.3, dtype=torch.bfloat16)\nrest = 1 - half.float()\nshare = torch.tensor([0.1, 0.2]).half().sum().item()",
+    "a walk": "place = torch.zeros(8)\nstep = (torch.rand(8) - 0.5).bfloat16()\nfor _ in range(400):\n"
+    "    place = place + step.float() * (torch.rand(8) - 0.5)\nlast = place.norm().item()",
+}  # fmt: skip
+
+
+def run(text, tmp_path):
+    program = programs.run(tmp_path, "torch.manual_seed(0)\n" + text, numerics=True)
+    assert program.error is None and not program.recording.not_seen, (program.error, program.recording.not_seen)
+    return program, [f for f in program.findings if f.severity != "note"]
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_the_line_that_rounds_the_coefficient_is_named(how, tmp_path):
+    program, found = run(DAMAGED[how], tmp_path)
+    assert [program.at(f.culprit.origin.place).endswith("# born") for f in found] == [True], program.trace
+
+
+@pytest.mark.parametrize("how", HEALTHY)
+def test_what_forgets_or_wanders_is_not(how, tmp_path):
+    program, found = run(HEALTHY[how], tmp_path)
+    assert found == [], program.trace
+
+
+@pytest.mark.parametrize(("text", "grows"), [(DAMAGED["a discount"], True), (HEALTHY["a short memory"], False)])
+def test_only_what_grows_is_followed_beyond_the_usual_calls(text, grows, tmp_path):
+    program, _ = run(text, tmp_path)
+    assert (max(p.calls for p in program.recording.spot_checks) > 100) is grows

@@ -324,7 +324,8 @@ def _to_blame_itself(losses: Losses, cause: Cause, blamed: int, made: str) -> in
     left_to_program = by_autocast(run, op, made) or graph.runs_own_line(run.recording, op)
     ranged = cause.how in ("infinite", "flushed") or left_to_program
     by_itself = made in op.outputs  # and not an operand that had been rounded before
-    if cause.how == "amplified" and ranged and by_itself and losses.grows(blamed) and op.phase in FORWARD:
+    grows = cause.how == "amplified" and losses.grows(blamed) and not _cast_beside(run, blamed)
+    if grows and ranged and by_itself and op.phase in FORWARD:
         return blamed
     return blamed if ranged and by_itself and outgrows(run, blamed, made) else -1
 
@@ -334,6 +335,13 @@ def _rounded_by_choice(run: Run, number: int) -> bool:
     op = run.ops[number]
     narrowed = is_cast(op) and bool(op.inputs) and op.inputs[0].dtype in REAL and narrows(op)
     return narrowed and run.computed(op.inputs[0]) and graph.runs_own_line(run.recording, op)
+
+
+def _cast_beside(run: Run, number: int) -> bool:
+    """Whether the function in which an op runs cast the operand for it."""
+    born = run.origin(event_of_output(run, number), None)
+    mine, there = run.place(run.ops[number]).stack[:1], born.place.stack[:1]
+    return born.kind == "cast" and [(f.file, f.function) for f in mine] == [(f.file, f.function) for f in there]
 
 
 def _of_one_cast(losses: Losses, cause: Cause) -> bool:

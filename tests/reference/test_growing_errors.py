@@ -23,6 +23,7 @@ HEALTHY = {
     "a recurrent state": "w = (torch.randn(8, 8) / 4).bfloat16()\nh = torch.zeros(8).bfloat16()\nfor _ in range(400):\n"
     "    h = torch.tanh(w @ h + torch.rand(8).bfloat16())\nlast = h.float().mean().item()",
     "constants": "half = torch.tensor(0.3, dtype=torch.bfloat16)\nrest = 1 - half.float()\nshare = torch.tensor([0.1, 0.2]).half().sum().item()",
+    "inference": "with torch.inference_mode():\n    half = torch.tensor(0.3, dtype=torch.bfloat16)\n    rest = (torch.rand(4).bfloat16() * half).sum().item()",
     "a walk": "place = torch.zeros(8)\nstep = (torch.rand(8) - 0.5).bfloat16()\nfor _ in range(400):\n"
     "    place = place + step.float() * (torch.rand(8) - 0.5)\nlast = place.norm().item()",
 }  # fmt: skip

@@ -11,12 +11,12 @@ DAMAGED = {
     "discounts": "rate = torch.full((300,), 1.0015)\n"
     "factor = rate.bfloat16()  # born\nworth = (factor.double().cumprod(0) * 5)[-1].item()",
     "transmittance": FACTORS + "light = torch.exp(-risk).half().bfloat16()  # born\nshown = light.float().cumprod(1)[:, -1].sum().item()",
-    "a summed-area table": "image = (0.5 + 0.02 * torch.randn(128, 128)).half()\n"
+    "a summed-area table": "image = given(0.5 + 0.02 * torch.randn(128, 128))\n"
     "table = image.cumsum(0).cumsum(1)  # born\nt = table[9:, 9:] - table[:-9, 9:] - table[9:, :-9] + table[:-9, :-9]\n"
     "light = image[4:-5, 4:-5].float() > t.float() / 81 - 0.02",
-    "prefix sums": "x = torch.rand(8, 6000).half() + 0.5\n"
+    "prefix sums": "x = given(torch.rand(8, 6000) + 0.5)\n"
     "total = x.cumsum(1)  # born\nwindow = total[:, 1:] - total[:, :-1]\nleast = window.float().amin().item()",
-    "a moving average": "x = torch.rand(9000).half() + 0.5\ntotal = torch.cumsum(x, 0)  # born\nmean = (total[3:] - total[:-3]) / 3\nmean.float().std().item()",
+    "a moving average": "x = given(torch.rand(9000) + 0.5)\ntotal = torch.cumsum(x, 0)  # born\nmean = (total[3:] - total[:-3]) / 3\nmean.float().std().item()",
     "sure scores": "score = torch.sigmoid(8 + torch.randn(3000)).bfloat16()  # born\nkept = score.float()\n"
     "gap = kept[:1500, None] - kept[None, 1500:]\nshare = (gap > 0).float().mean().item()",
     "late times": "time = (1000 + torch.rand(3000)).half()  # born\nkept = time.float()\n"
@@ -42,7 +42,7 @@ HEALTHY = {
 
 
 def warnings(text, tmp_path):
-    program = programs.run(tmp_path, "torch.manual_seed(0)\n" + text, numerics=True)
+    program = programs.run(tmp_path, "torch.manual_seed(0)\ngiven = lambda x: x.half()\n" + text, numerics=True)
     assert program.error is None and not program.recording.not_seen, (program.error, program.recording.not_seen)
     return program, [f for f in program.findings if f.severity != "note"]
 

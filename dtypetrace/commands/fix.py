@@ -16,13 +16,7 @@ class FixCommand:
     is refused, then for each warning that it knows an edit for, one patch each. What the script prints is shown once,
     on stderr; stdout gets the diffs. Nothing is written without --write.
 
-    If adapters (LoRA and the like) in float16 or bfloat16 do not learn, and no edit is proven that lets them learn,
-    the script runs twice more with the adapters in float32: in one run they are trained, in the other
-    they keep their first values. Comparing these runs with the first one shows what kept each adapter from learning,
-    and whether it learns in float32.
-
-    Exit status: 0 if a patch is proven, and all adapters learn; or if there is nothing to fix.
-    1 if not; 2 for wrong usage.
+    Exit status: 0 if a patch is proven, or if there is nothing to fix; 1 if not; 2 for wrong usage.
     """
 
     name = "fix"

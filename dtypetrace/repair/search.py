@@ -404,7 +404,7 @@ class Repair:
         """The verdict on a patched run in which nothing is refused, by what it can be compared with."""
         if self.healed is None or self.healed is patched:
             return self._without_healed(patched, rounds)
-        allowed = tolerance(patched.recording)
+        allowed = max(tolerance(self.healed.recording), tolerance(patched.recording))  # a patch may widen it all
         found = evidence(self.healed, patched)
         if not found:
             return Proof(False, f"nothing is refused, and there is {NOTHING}", rounds)

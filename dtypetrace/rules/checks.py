@@ -18,7 +18,7 @@ from ..foresight import DtypeChange, Replay, given_again, refused_again
 from ..records import CAST, FORWARD, Edit, Finding, Fix, Op, Recording
 from ..source import decisions, receivers
 from ..source.patch import Patch
-from ..tables.dtypes import FLOATING, NARROW, narrower
+from ..tables.dtypes import FLOATING, NARROW, narrower, wider
 from ..tables.english import quoted
 from ..tables.operators import is_destination, tagged
 from ..tables.rule_language import Gives, Prediction, Refuses
@@ -136,6 +136,20 @@ def it_spares_variables(proposal: Written) -> str:
         variable = isinstance(before, (ast.Name, ast.Attribute, ast.Subscript)) and not decisions.spelled(before)
         if variable and after is not None and decisions.spelled(after):
             return f"{edit.before} is a variable, which others may read"
+    return ""
+
+
+def it_widens_no_rounded_value(proposal: Proposal) -> str:
+    """Weights, and the result of a cast, are not cast to a wider dtype after the cast that narrowed them: that does
+    not bring back what it rounded away."""
+    case = proposal.case
+    known = {p.event for p in (*case.refused.model, *case.recording.parameters) if p.event >= 0}
+    of_weights = any(effects.place_of(case, case.recording.events[n].place) == case.origin.place for n in known)
+    around = case.origin.place.stack if of_weights else case.origin.place.stack[:1]
+    for edit in proposal.edits if case.origin.kind == "cast" else ():
+        widens = edit.change.target == CAST and wider(edit.change.dtype, case.culprit.dtype)
+        if widens and any((f.end_line, f.end_column) == edit.end for f in around):
+            return f"{edit.before} rounds first"
     return ""
 
 
@@ -277,6 +291,7 @@ CHECKS: tuple[Check, ...] = (
     its_value_was_made,
     it_casts_no_codes,
     it_spares_variables,
+    it_widens_no_rounded_value,
     it_spares_earlier_calls,
     *OF_DTYPES,
 )
@@ -284,6 +299,7 @@ CHECKS: tuple[Check, ...] = (
 FORBIDDING: tuple[Check, ...] = (
     it_casts_no_codes,
     it_spares_variables,
+    it_widens_no_rounded_value,
     it_spares_earlier_calls,
     it_keeps_what_is_trained,
     it_keeps_what_is_magnified,

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..graph import NOWHERE
-from ..records import Edit, Fix, Frame, Place
+from ..records import CAST, Edit, Fix, Frame, Place
 from ..source import dictionaries, editing
-from ..tables.dtypes import DTYPES, FLOATING, HALF
+from ..tables.dtypes import DTYPES, FLOATING, HALF, wider
 from ..tables.english import quoted
 from ..tables.operators import tagged
 from .advice import advise
@@ -56,6 +56,10 @@ def at_origin(case: Case) -> Iterator[Fix]:
     kind = "cast" if case.origin.op == "set_default_dtype" else case.origin.kind
     edit = editing.at_birth(case.recording, kind, place, dtype)
     why = f"make {quoted(case.culprit.shown)} {dtype} where it is born"
+    appended = edit is None or edit.change.target == CAST
+    if kind == "cast" and appended and wider(dtype, case.culprit.dtype):
+        edit = editing.uncast(case.recording, place)  # a second cast would not bring back what the first rounds away
+        why = "leave this cast out"
     yield advise(place, why, edits=edit, safe=case.origin.kind not in SHARED)
 
 

@@ -16,7 +16,7 @@ from torch import nn
 import dtypetrace
 from dtypetrace import rules
 from dtypetrace.records import Fix, Parameter, Recording
-from dtypetrace.rules import remedies
+from dtypetrace.rules import checks, remedies
 from dtypetrace.rules.case import Case
 
 IMPORT = "«import torch»"
@@ -505,3 +505,15 @@ UPDATED = {
 def test_into_widened(updated, tmp_path):
     found = follow(tmp_path, WIDE_COPY + updated)
     assert found.clean and found.text.startswith(WIDE_COPY.strip()), found.text
+
+
+def test_no_second_cast_widens_what_the_first_rounded():
+    """Where a variable names the dtype of all weights, the cast is left out instead."""
+    b = program()
+    w = b.made("bfloat16", "cast", explicit=True, text="w = «make().to(kind)»")
+    b.refused("linalg_svd", w, code="DT109", wants="kernel", text="torch.linalg.svd(«w»)")
+    proposed = [
+        c.fix for c in remedies.candidates(case_of(b.recording)) if not checks.forbidden(case_of(b.recording), c.fix)
+    ]
+    edits = [edit.after for fix in proposed for edit in fix.edits]
+    assert "make()" in edits and "make().to(kind).to(torch.float32)" not in edits

@@ -271,9 +271,9 @@ class _Judged:
 
 
 def _module(run: Run, region: Region, path: str) -> str:
-    """The module of a path in a compiled region, by its full name."""
+    """The module of a path in a compiled region, by its full name; of one that nothing called outside, the path."""
     around = run.ops[region.call].module if 0 <= region.call < len(run.ops) else ""
-    return graph.module_below(run.module_names, around, path)
+    return graph.module_below(run.module_names, around, path) or path
 
 
 def _goes_on(place: Place, later: Place) -> bool:

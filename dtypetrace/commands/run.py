@@ -60,9 +60,9 @@ class RunCommand:
     The last process of a machine then prints one report for all its ranks. With --save run.trace, each
     rank also writes a file of its own (run.rank0.trace, run.rank1.trace ...) for dtypetrace show.
 
-    Two options that few programs need: --source DIR names the folder of your own code (default: the script's git
-    root, else its folder); --compile eager runs compiled functions eagerly, to watch each operator in them (the last
-    bits may differ, and so may what is refused).
+    Three options that few need: --try then does what dtypetrace fix does; --source DIR names the folder of
+    your own code (default: the script's git root, else its folder); --compile eager runs compiled functions
+    eagerly, to watch each operator in them (the last bits may differ, and so may what is refused).
     """
 
     name = "run"
@@ -122,6 +122,7 @@ class RunCommand:
         add("--json", type=Path, metavar="F", help="write the findings as JSON")
         add("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
         add("--receipt", action="store_true", help="print what was asked for in dtypes beside what ran, part by part")
+        add("--try", dest="tries", action="store_true", help=argparse.SUPPRESS)
         arguments.add_quiet(write, "print no report, only dtypetrace's own error messages; files are still written")
         ending = parser.add_argument_group("when to stop, and with which status")
         add = ending.add_argument
@@ -219,6 +220,8 @@ class RunCommand:
         signals.remove()
         if late or later:
             return KeyboardInterrupt()
+        if options.tries and job is None and any(f.severity != "note" for f in findings):
+            _try(options, program)
         if isinstance(ending, SystemExit) and not ending.code and arguments.reaches(findings, options.fail_on):
             return SystemExit(1)
         return ending
@@ -417,6 +420,14 @@ class ScriptWatch:
         except Exception as failure:
             if not isinstance(failure, BrokenPipeError) and not to.stream.closed:  # else nobody reads it
                 say(to.stream, _OWN_FAULT + traceback.format_exc())
+
+
+def _try(options: argparse.Namespace, program: Program) -> None:
+    """Runs the script again with each edit that is known against its findings."""
+    from . import fixing
+
+    source = str(options.source) if options.source else None
+    fixing.fix(fixing.Request([program.name, *program.argv[1:]], options.as_module, options.steps, source))
 
 
 def _nothing_seen() -> Any:

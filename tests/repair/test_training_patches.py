@@ -211,3 +211,12 @@ def test_what_is_not_shown_is_not_proven(after, why):
     finding = SimpleNamespace(code="DT304", kind="plan", fix=SimpleNamespace(kind="plan"))
     proof = mends._proof(Repair(None), outcome(), after, mends.Trouble(finding, ()))
     assert not proof.proven and why in proof.why
+
+
+def test_run_tries_what_it_shows_and_writes_nothing(tmp_path):
+    text = "import torch\nweights = torch.ones(4, 4).half()\nprint(torch.zeros(2, 4) @ weights)\n"
+    (tmp_path / "program.py").write_text(text)
+    done = warm.run(["-m", "dtypetrace", "run", "--try", "program.py"], tmp_path)
+    assert done.returncode == 1, "the script's own status"
+    assert "\nproven: " in done.stderr, done.stderr
+    assert (tmp_path / "program.py").read_text() == text

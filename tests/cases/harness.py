@@ -361,8 +361,8 @@ def followed(case: Case, program: Path, rounds: int = 3) -> str:
         said_first.append(f"{serious[0]['code']}: {fix.get('why')}")
         for edit in sorted(fix.get("edits") or (), key=lambda e: e["start"], reverse=True):
             (row, column), (end, stop) = edit["start"], edit["end"]
-            if row == end:
-                lines[row - 1] = lines[row - 1][: column - 1] + edit["after"] + lines[row - 1][stop - 1 :]
+            rest = lines[end - 1][stop - 1 :] if end <= len(lines) else ""
+            lines[row - 1 : end] = [lines[row - 1][: column - 1] + edit["after"] + rest]
         program.write_text("".join(lines if fix.get("edits") else typed(fix.get("lines") or [], lines)))
     return f"not clean after {rounds} rounds: {said_first}"
 

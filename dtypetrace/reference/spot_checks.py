@@ -44,7 +44,7 @@ _NARROW, _OWN, _OTHER = range(3)
 """An op in 16 bits; another on a line of the user's own; the rest."""
 CALLS_OF_ONE = 256
 """Calls of one op that are checked, so that a loop leaves some for what comes after it."""
-_CALLS_OF_GROWING = 2000
+_CALLS_OF_GROWING = 6000
 """Further calls of ops whose error grows with each of theirs."""
 _MOST_FEEDING = 16
 """Ops above such an op that are checked with it."""
@@ -84,9 +84,9 @@ class SpotChecks(Follower):
         """Tensors in 16 bits that the program made from its numbers, with their versions, the numbers and the op."""
         self._growing_left = _CALLS_OF_GROWING
         self._halfway: dict[int, Tensor] = {}
-        """By op: the error after half of its calls, and after all of them; then whether it grows."""
-        self._at_end: dict[int, Tensor] = {}
-        self._growing: dict[int, bool] = {}
+        """By op: the error after half of its calls."""
+        self._growing: set[int] = set()
+        """Ops whose error had grown since when all of them were made, and those above them."""
         self._bytes = 0
         """Bytes of the references that were given since they were last counted."""
         self._steps = self._wide_steps = 0
@@ -210,18 +210,14 @@ class SpotChecks(Follower):
         if calls <= CALLS_OF_ONE and -calls % (CALLS_OF_ONE // 2) < EVERY:
             made, reference = followed[0].made, followed[0].reference
             error = (made - reference).norm() / reference.norm()
-            (self._at_end if calls > CALLS_OF_ONE // 2 else self._halfway)[number] = error
+            early = self._halfway.setdefault(number, error)
+            # the one time that it waits for the device
+            if calls > CALLS_OF_ONE // 2 and bool((error > _MUCH) & (error >= _GROWS * early)):
+                self._growing |= self._feeding(number)
 
     def _goes_on(self, number: int) -> bool:
-        """Whether an op is checked beyond its usual calls: its error grows. This waits for the device once an op."""
-        grows = self._growing.get(number)
-        if grows is None:
-            early, late = self._halfway.get(number), self._at_end.get(number)
-            with private.DisableTorchFunction(), private.DisableTorchDispatch():
-                grows = early is not None and late is not None and bool((late > _MUCH) & (late >= _GROWS * early))
-            self._growing[number] = grows
-            if grows:
-                self._growing.update(dict.fromkeys(self._feeding(number), True))
+        """Whether an op is checked beyond its usual calls: its error grows, or it feeds one whose error does."""
+        grows = number in self._growing
         self._growing_left -= grows
         return grows and self._growing_left >= 0
 

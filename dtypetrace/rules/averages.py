@@ -7,11 +7,11 @@ from dataclasses import replace
 from math import prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Tried, Value
+from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Recording, Tried, Value
 from ..source import copies, editing, expressions
 from ..tables.dtypes import DTYPES, HALF
 from ..tables.english import quoted
-from ..tables.operators import writes
+from ..tables.operators import tagged, writes
 from . import wide_weights
 from .advice import advise
 from .checks import born_otherwise
@@ -32,7 +32,12 @@ def find(run: Run) -> list[Finding]:
     for v in (*run.recording.values, *_put_back_unchanged(run)):
         op = run.ops[v.op]
         target = next((i for i in op.inputs[v.kept :] if i.dtype in HALF or i.dtype == _COUNTER), None)
-        if target is not None and stands_still(run, v) and _judged(run, op, target):
+        if (
+            target is not None
+            and stands_still(run, v)
+            and _judged(run, op, target)
+            and (v.drift >= _DRIFT or not _streams(run.recording, op, v.kept))
+        ):
             f = _finding(run, op, v, target)
             origin = f.culprit.origin.place.stack[:3] if f.culprit else ()
             found.setdefault((origin, f.site.file, f.site.line), f)
@@ -78,6 +83,29 @@ def _judged(run: Run, op: Op, target: Input) -> bool:
     weights = {p.dtype for p in run.recording.parameters} | {u.dtype for u in run.recording.updates}
     own = target.holder is None and weights and (target.dtype not in weights or not target.shape)
     return op.phase != "optimizer" or bool(own)
+
+
+def _streams(recording: Recording, op: Op, kept: int) -> bool:
+    """Whether the value that an op adds to a tensor, to make a new one, was computed from that same tensor.
+
+    This is a residual, or a step of a sampler; but not an average, which moves a share of the way to another tensor. A
+    stream through the layers of a model does not drift; one that does has more steps than its dtype can carry.
+    """
+    if len(op.inputs) < 2 or kept > 1 or op.aten.partition(".")[0].endswith("_"):
+        return False
+    base, added = op.inputs[kept].producer, op.inputs[1 - kept].producer
+    return not _towards(recording, base, added) and base in graph.ops_above(recording.ops, [added])
+
+
+def _towards(recording: Recording, base: int, added: int) -> bool:
+    """Whether what is added is a share of the distance to another tensor: a scaled difference."""
+    while added >= 0 and tagged(recording.ops[added], "scale", "difference"):
+        inputs = recording.ops[added].inputs
+        if tagged(recording.ops[added], "difference"):
+            return len(inputs) == 2 and any(i.producer == base for i in inputs)
+        above = inputs[0].producer if inputs else -1
+        added = above if above < added else -1
+    return False
 
 
 def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:

@@ -41,6 +41,10 @@ _GROWN = 16.0
 _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
 """If a result cancels to this little of its operands, the rest is rounding of the reference: float32 for 16 bits, and
 float64 for float32."""
+_NO_ROUNDING = 2.0**-8
+"""Beside the operands, a difference of less than a rounding of bfloat16."""
+_SIZES = "exact", "total", "product", "root", "sum", "values_and_indices", "check", "observed"
+"""What asks for the size of a difference."""
 _USUAL = 2.0**-10
 """Numbers at least this large, relative to the operands of a difference, are no leftover of it."""
 _OTHERS = 0.1
@@ -460,6 +464,8 @@ class Losses:
         op = self.run.ops[number]
         if not tagged(op, "difference") or len(op.inputs) != 2:
             return False
+        if self._asks_how_far(number, op):
+            return True
         one, other = (list(self._moved(i.producer)) for i in op.inputs)
         both = {*one[:-1]} & {*other[:-1]}
         alone = any(is_cast(self.run.ops[n]) for n in {*one[:-1]} ^ {*other[:-1]})
@@ -468,6 +474,16 @@ class Losses:
             return False  # what both sides were rounded to alike is no question
         below = self.run.below([number], lambda n: True, _FOLLOWED_BACK)
         return not any(tagged(self.run.ops[n], "exponential") for n, _ in below)
+
+    def _asks_how_far(self, number: int, op: Op) -> bool:
+        """Whether an op subtracts what was computed in 16 bits from the same computed without them, and only the size
+        of the difference is used, with which nothing is trained."""
+        one, other = (i.producer >= 0 and self._made_in_16_bits(i.producer) for i in op.inputs)
+        largest = max((self.of[n].size for n in self.sources(number)), default=0.0)
+        if one == other or self.of[number].size >= _NO_ROUNDING * largest or self._trains(number):
+            return False
+        below = (self.run.ops[n] for n, _ in self.run.below([number], lambda n: True, _FOLLOWED_BACK))
+        return all(tagged(o, *_SIZES) or is_move(o) or is_cast(o) for o in below)
 
     def _moved(self, number: int) -> Iterator[int]:
         """An op and those above it whose numbers it only moves or casts, the one that made them last."""

@@ -237,7 +237,7 @@ def measured(
             for f in counted_back(run, number, op):
                 found.setdefault(_birth(f), f)
             continue
-        if number in coarse or coarse.intersection(losses.sources(number)):
+        if number in coarse or coarse.intersection(losses.sources(number)) or losses.asks_for_rounding(number):
             coarse.add(number)
             continue
         source = source_of(run, number, MEASURED_NO_TABLE)

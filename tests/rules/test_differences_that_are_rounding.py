@@ -151,3 +151,28 @@ def test_running_sums_that_are_searched(tmp_path, text, entries, dtype, lost):
     program = watched(tmp_path, f"weights = (torch.randn(4, {entries}) * 0.1).to(torch.{dtype})\n{text}\nprint(place)")
     found = [program.at(f.culprit.origin.place) for f in serious(program)]
     assert [".to(torch.bfloat16)" in line for line in found] == [True] * lost
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "(model(x) - half(x.half()).float()).abs().max().item()",
+        "(half(x.half()).double() - model(x).double()).pow(2).sum().sqrt().item() / model(x).norm().item()",
+        "(torch.sin(t).half().double() - torch.sin(t.double())).abs().mean().item()",
+        "((model(x) - half(x.half())).abs() / model(x).abs()).amax().item()",
+    ],
+)
+def test_how_far_16_bits_are_from_the_same_without_them_is_a_question(tmp_path, asked):
+    program = programs.run(
+        tmp_path,
+        f"""
+        import copy
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 8)).eval()
+        half, x, t = copy.deepcopy(model).half(), torch.randn(64, 16), torch.arange(200) * 0.01
+        with torch.no_grad():
+            far = {asked}
+        """,
+        numerics=True,
+    )
+    assert program.error is None and not [f for f in program.findings if f.severity != "note"], program.findings

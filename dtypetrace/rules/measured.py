@@ -159,6 +159,7 @@ def _lost_numbers(losses: Losses) -> list[int]:
     run = losses.run
     lost = (n for n, p in losses.of.items() if p.lost_in_all >= LOST and not p.spoiled and n in losses.in_16_bits)
     single = (n for n in lost if prod(run.ops[n].shape) == 1 and run.ops[n].phase in FORWARD and not losses.own(n))
+    single = (n for n in single if not losses.asks_for_rounding(losses.began(n).op))
     return [n for n in single if narrow_tables.source_of(run, n, narrow_tables.MEASURED_NO_TABLE).pure]
 
 

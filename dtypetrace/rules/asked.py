@@ -388,7 +388,8 @@ def _counted(run: Run) -> Iterator[Finding]:
         if s.dtype not in HALF or s.size != s.tensors or not added:
             continue
         op, most = added[0], 2 ** (DTYPES[s.dtype].digits)
-        origin = receipt.born(run.recording, s.event) or Origin("input", None, None, run.place(op))
+        born = run.asked_like(op.inputs[0]) or receipt.born(run.recording, s.event)
+        origin = born or Origin("input", None, None, run.place(op))
         site = run.place(op)
         said = f"{s.optimizer}'s step adds 1 to {quoted(s.name)}, which stops at {most:,}"
         yield silent_finding(

@@ -253,7 +253,7 @@ class Values:
             and call.outputs
             and call.inputs
         ):
-            changed = self.increments.made(call, self._origins)
+            changed = self.increments.made(call, self._origins) or changed
         if changed is not None and self._ranges_on(changed.due) is not None:
             self._changes.add(call.op, changed.due, changed.done)
             if changed.drift is not None:

@@ -11,7 +11,7 @@ from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Recording, Trie
 from ..source import copies, editing, expressions
 from ..tables.dtypes import DTYPES, HALF
 from ..tables.english import quoted
-from ..tables.operators import tagged, writes
+from ..tables.operators import name_of, tagged, writes
 from . import wide_weights
 from .advice import advise
 from .checks import born_otherwise
@@ -36,6 +36,7 @@ def find(run: Run) -> list[Finding]:
             target is not None
             and stands_still(run, v)
             and _judged(run, op, target)
+            and (name_of(op) != "copy" or v.kept or _carried_on(run, op, target))
             and (v.drift >= _DRIFT or not _streams(run.recording, op, v.kept))
         ):
             f = _finding(run, op, v, target)
@@ -83,6 +84,21 @@ def _judged(run: Run, op: Op, target: Input) -> bool:
     weights = {p.dtype for p in run.recording.parameters} | {u.dtype for u in run.recording.updates}
     own = target.holder is None and weights and (target.dtype not in weights or not target.shape)
     return op.phase != "optimizer" or bool(own)
+
+
+def _carried_on(run: Run, op: Op, target: Input) -> bool:
+    """Whether what is stored was computed from what is there, as a state is carried on: not weights, of which an
+    optimizer may keep a wide copy."""
+    near = {*graph.ops_above(run.ops, [i.producer for i in op.inputs[1:]], most=_NEAR)}
+    forward = all(run.ops[n].phase in FORWARD for n in near)
+    carried = op.phase in FORWARD and target.holder is None and forward and target.producer in near
+    return carried and op.count >= _MANY
+
+
+_NEAR = 16
+"""Ops above a stored value that are searched for what is there."""
+_MANY = 64
+"""A state that has arrived where it goes is changed by very little, too, but not for long."""
 
 
 def _streams(recording: Recording, op: Op, kept: int) -> bool:

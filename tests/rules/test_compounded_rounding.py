@@ -57,3 +57,36 @@ def test_the_line_that_rounds_is_named(how, tmp_path):
 def test_what_stays_within_ordinary_rounding_is_not(how, tmp_path):
     program, found = warnings(HEALTHY[how], tmp_path)
     assert found == [], program.trace
+
+
+STATE = "state = torch.zeros(16, dtype=torch.{dtype})\nfor token in 1 + 0.1 * torch.randn({steps}, 16):\n    {step}\n"
+
+
+@pytest.mark.parametrize(
+    "dtype, step",
+    [
+        ("bfloat16", "state.copy_(0.998 * state.float() + 0.002 * token)"),
+        ("float16", "state.copy_(state.float().clamp(min=4.0) + 1e-3 * token)"),
+        ("bfloat16", "state.copy_(torch.lerp(state.double(), token.double(), 0.001))"),
+        ("bfloat16", "state.copy_((state.float().square() * 0.999 + 0.001 * token.square()).sqrt())"),
+    ],
+)
+def test_a_state_that_is_carried_on_and_rounded_each_time(tmp_path, dtype, step):
+    program = programs.run(tmp_path, STATE.format(dtype=dtype, steps=1000, step=step), numerics=True)
+    assert program.error is None
+    (found,) = [f for f in program.findings if f.severity != "note"]
+    assert (found.code, found.culprit.origin.line) == ("DT307", 1)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "state.copy_(torch.tanh(state.float() + token))",
+        "state.copy_(token)",
+        "state.copy_(0.5 * state.float() + 0.5 * token)",
+        "wide = 0.998 * (wide if 'wide' in globals() else state.float()) + 0.002 * token; state.copy_(wide)",
+    ],
+)
+def test_states_that_are_rounded_and_lose_nothing(tmp_path, step):
+    program = programs.run(tmp_path, STATE.format(dtype="bfloat16", steps=200, step=step), numerics=True)
+    assert program.error is None and not [f for f in program.findings if f.severity != "note"], program.findings

@@ -57,6 +57,9 @@ def _overload(name: str) -> Any:
 IN_PLACE = {_overload(name): _overload(name.replace("_.", ".", 1)) for name in (*_NAMES, *_INDEXED_NAMES)}
 """Each in-place call and the call that makes a new tensor instead."""
 _COPY = _overload("copy_.default")
+STORED = -2
+"""The index of the operand that a copy writes to, from the end: whether the stored value was computed from what was
+there is not known."""
 _INDEXED = frozenset(map(_overload, _INDEXED_NAMES))
 _NORMALISES = {
     _aten.native_batch_norm.default: 6, _aten._native_batch_norm_legit.default: 6, _aten.cudnn_batch_norm.default: 6,
@@ -217,7 +220,7 @@ class Increments:
         if listed:
             return _Rehearsed(func, look, samples, exact)
         if func is _COPY:  # an error that was there is gone
-            return _Rehearsed(func, look, samples, [exact])
+            return _Rehearsed(func, look, samples, [exact], kept=STORED)
         return _Rehearsed(func, look, samples, [exact], targets[0], _decay(func, wide))
 
     def _wide(self, value: Any, targets: list[Tensor], listed: bool) -> Any:

@@ -54,7 +54,7 @@ class Value:
     done: int = 0
     """How many of those it did change."""
     kept: int = 0
-    """Index of the operand that such a call updates."""
+    """Index of the operand that such a call updates; from the end for a store, which may replace it by anything."""
     vanished: float = 0.0
     """A Python scalar among its operands that is not zero but becomes zero in the result's dtype."""
     lost_calls: int = 0

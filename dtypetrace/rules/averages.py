@@ -11,7 +11,7 @@ from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Recording, Trie
 from ..source import copies, editing, expressions
 from ..tables.dtypes import DTYPES, HALF
 from ..tables.english import quoted
-from ..tables.operators import name_of, tagged, writes
+from ..tables.operators import tagged, writes
 from . import wide_weights
 from .advice import advise
 from .checks import born_otherwise
@@ -36,7 +36,7 @@ def find(run: Run) -> list[Finding]:
             target is not None
             and stands_still(run, v)
             and _judged(run, op, target)
-            and (name_of(op) != "copy" or v.kept or _carried_on(run, op, target))
+            and (v.kept >= 0 or _carried_on(run, op, target))
             and (v.drift >= _DRIFT or not _streams(run.recording, op, v.kept))
         ):
             f = _finding(run, op, v, target)

@@ -223,7 +223,7 @@ def measured(
     sequence or a count."""
     run = losses.run
     found: dict[tuple[object, ...], Finding] = {}
-    coarse = {n for n in losses.of if _changes_a_state(run.ops[n])} | {v.op for v in run.recording.values if v.kept}
+    coarse = {n for n in losses.of if _changes_a_state(run.ops[n])} | {v.op for v in run.recording.values if v.kept > 0}
     for number, p in losses.of.items():
         op = run.ops[number]
         if op.phase not in FORWARD or not op.outputs or p.spoiled or not p.total:

@@ -36,7 +36,6 @@ def find(run: Run) -> list[Finding]:
             target is not None
             and stands_still(run, v)
             and _judged(run, op, target)
-            and (v.kept >= 0 or _carried_on(run, op, target))
             and (v.drift >= _DRIFT or not _streams(run.recording, op, v.kept))
         ):
             f = _finding(run, op, v, target)
@@ -63,6 +62,8 @@ _SHARE = 1000
 def stands_still(run: Run, v: Value) -> bool:
     """Whether what an op changes does not change as it should, or drifts away from it: the roundings of many calls,
     each of which arrives, add up to an error that one call never has."""
+    if v.kept < 0 and not _carried_on(run, run.ops[v.op]):
+        return False
     return _lost(run, v) or v.drift >= _DRIFT and run.ops[v.op].count > LEAST_STEPS
 
 
@@ -86,10 +87,11 @@ def _judged(run: Run, op: Op, target: Input) -> bool:
     return op.phase != "optimizer" or bool(own)
 
 
-def _carried_on(run: Run, op: Op, target: Input) -> bool:
+def _carried_on(run: Run, op: Op) -> bool:
     """Whether what is stored was computed from what is there, as a state is carried on: not weights, of which an
     optimizer may keep a wide copy."""
-    near = {*graph.ops_above(run.ops, [i.producer for i in op.inputs[1:]], most=_NEAR)}
+    target, *stored = op.inputs
+    near = {*graph.ops_above(run.ops, [i.producer for i in stored], most=_NEAR)}
     forward = all(run.ops[n].phase in FORWARD for n in near)
     carried = op.phase in FORWARD and target.holder is None and forward and target.producer in near
     return carried and op.count >= _MANY

@@ -41,8 +41,8 @@ _GROWN = 16.0
 _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
 """If a result cancels to this little of its operands, the rest is rounding of the reference: float32 for 16 bits, and
 float64 for float32."""
-_NO_ROUNDING = 2.0**-8
-"""Beside the operands, a difference of less than a rounding of bfloat16."""
+_NO_ROUNDING = 2.0**-12
+"""Beside the operands, a difference of less than a rounding of float16: what is measured is not far from them."""
 _SIZES = "exact", "total", "product", "root", "sum", "values_and_indices", "check", "observed"
 """What asks for the size of a difference."""
 _USUAL = 2.0**-10

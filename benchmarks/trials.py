@@ -34,7 +34,7 @@ from dtypetrace import tracing  # noqa: E402
 
 RUNS = 2
 ENV = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-SETS = ("suspects", "sixth")
+SETS = ("suspects",)
 
 
 def measured(text: str, tries: bool) -> tuple[float, bool] | None:

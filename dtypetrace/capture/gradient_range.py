@@ -16,6 +16,7 @@ Tensor = torch.Tensor
 _LARGEST = 1 << 16
 """Elements of a gradient that is summed."""
 _FEWEST = 64
+"""Elements of a gradient that is taken where there is one: the sum of fewer varies much by itself."""
 _FIRST = 16
 """Parameters of which one with a small gradient is taken: what is not finite spreads to the first ones."""
 _KNOWN, _FAR = 8, 16.0
@@ -56,8 +57,7 @@ class GradientRange:
         gradient = getattr(self._parameter(), "grad", None)
         if gradient is None and (gradient := self._choose(optimizer)) is None:
             return None
-        if gradient.requires_grad:  # the sum would become a part of the program's graph
-            return None
+        gradient = gradient.detach()  # with create_graph, the sum would become a part of the program's graph
         if gradient.is_cpu:
             return float(_sum(gradient))
         if not gradient.is_cuda or torch.cuda.is_current_stream_capturing():
@@ -84,7 +84,7 @@ class GradientRange:
 
 
 def _fitness(gradient: Tensor) -> tuple[bool, int]:
-    """Less is better: a small one is read fast, but the sum of very few varies much by itself."""
+    """Less is better: a small one is read fast."""
     return gradient.numel() < _FEWEST, gradient.numel()
 
 

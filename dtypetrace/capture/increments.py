@@ -56,7 +56,7 @@ def _overload(name: str) -> Any:
 
 IN_PLACE = {_overload(name): _overload(name.replace("_.", ".", 1)) for name in (*_NAMES, *_INDEXED_NAMES)}
 """Each in-place call and the call that makes a new tensor instead."""
-_COPY = _overload("copy_.default")
+COPY = _overload("copy_.default")
 STORED = -2
 """The index of the operand that a copy writes to, from the end: whether the stored value was computed from what was
 there is not known."""
@@ -219,7 +219,7 @@ class Increments:
         look = lambda: [sample(t) for t in targets]
         if listed:
             return _Rehearsed(func, look, samples, exact)
-        if func is _COPY:  # an error that was there is gone
+        if func is COPY:  # an error that was there is gone
             return _Rehearsed(func, look, samples, [exact], kept=STORED)
         return _Rehearsed(func, look, samples, [exact], targets[0], _decay(func, wide))
 

@@ -11,7 +11,7 @@ import torch
 from ..tables.operators import NAMED_CASTS, tagged
 from .calls import LIFT_FRESH, LOCAL_SCALAR, TO_COPY, op_name
 from .holders import address
-from .increments import Call
+from .increments import COPY, Call
 from .ops import Form, GrowingOp, made_by
 from .running import AUTOCAST, FUNCTION, RunningCall
 from .session import Session
@@ -30,11 +30,12 @@ def before(
     if values is None or not values.increments.follows(func, args):
         return
     thread = recorder.thread_state()
-    listed = bool(args) and isinstance(args[0], (list, tuple))
-    # torch's own optimizers take lists; one that keeps its state narrower than its weights takes tensor by tensor
-    if not listed or recorder.phase(thread, recorder.place(thread, frame)) != "optimizer":
+    # torch's own optimizers take lists; one that keeps its state narrower than its weights takes tensor by tensor.
+    # What is copied into weights was computed elsewhere
+    passed = func is COPY or (bool(args) and isinstance(args[0], (list, tuple)))
+    if not passed or recorder.phase(thread, recorder.place(thread, frame)) != "optimizer":
         try:
-            values.increments.before(func, args, kwargs, once=not listed and _is_weight(recorder, args[0]))
+            values.increments.before(func, args, kwargs, once=not passed and _is_weight(recorder, args[0]))
         except Exception as error:
             _give_up(recorder, error)
 

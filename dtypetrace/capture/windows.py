@@ -107,7 +107,7 @@ class Windows:
         known = self._pace()
         self._others += 1
         if known is None or known is Windows or self._others >= 2 * self._most + _MORE:
-            self._pace = weakref.ref(optimizer)
+            self._pace, self._gradient = weakref.ref(optimizer), GradientRange()
             return True
         return False
 

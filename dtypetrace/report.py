@@ -9,7 +9,7 @@ import json
 import os
 import stat
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from .records.plain import to_plain
 from .render.console import console, lines, notes_for, summary, text, why_text
 
 __all__ = [
-    "FORMATS", "SCHEMA_FILE", "console", "lines", "notes_for", "operators_text", "receipt_text", "summary", "text",
-    "to_json", "why_text", "write_atomically", "write_format", "write_html", "write_json",
+    "SCHEMA_FILE", "console", "lines", "notes_for", "operators_text", "receipt_text", "summary", "text",
+    "to_json", "why_text", "write_atomically", "write_html", "write_json",
 ]  # fmt: skip
 
 
@@ -43,20 +43,6 @@ def receipt_text(recording: Recording) -> str:
     return receipts.text(receipt.rows(recording))
 
 
-def _github(recording: Recording, findings: Sequence[Finding]) -> str:
-    from .render.annotations import github
-
-    return github(recording, findings)
-
-
-def _sarif(recording: Recording, findings: Sequence[Finding]) -> str:
-    from .render.sarif import sarif
-
-    return sarif(recording, findings)
-
-
-FORMATS: dict[str, Callable[[Recording, Sequence[Finding]], str]] = {"text": text, "github": _github, "sarif": _sarif}
-"""The forms in which a report can be printed, by the names that ``--format`` takes."""
 SCHEMA_FILE = Path(__file__).parent / "tables" / "report.schema.json"
 """The JSON Schema of what ``to_json`` gives. ``python -m tools.report_schema`` writes it."""
 
@@ -100,11 +86,6 @@ def json_text(recording: Recording, findings: Sequence[Finding]) -> str:
 def write_json(path: str | os.PathLike[str], recording: Recording, findings: Sequence[Finding]) -> None:
     """Writes the JSON report, whole or not at all. Raises OSError where it cannot be written."""
     write_atomically(path, json_text(recording, findings))
-
-
-def write_format(path: str | os.PathLike[str], form: str, recording: Recording, findings: Sequence[Finding]) -> None:
-    """Writes the report in one of ``FORMATS``, whole or not at all. Raises OSError where it cannot be written."""
-    write_atomically(path, FORMATS[form](recording, findings) + "\n")
 
 
 def write_html(

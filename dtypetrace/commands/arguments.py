@@ -19,9 +19,6 @@ from ..tables.codes import TITLES
 if TYPE_CHECKING:
     from ..view import View
 
-FORMATS = ("text", "github", "sarif")
-"""The names in ``report.FORMATS``, here without importing what they are made with."""
-
 
 class Command(Protocol):
     """One command of the command line. Its docstring is its help; the first line is shown in the list of commands."""
@@ -76,17 +73,6 @@ def add_operators(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--operators", action="store_true", help="print what ran in which dtype, and what autocast did to it"
     )
-
-
-def add_format(parser: argparse._ActionsContainer) -> None:
-    add = parser.add_argument
-    add(
-        "--format",
-        choices=FORMATS,
-        default="text",
-        help="the form of the report: text, github (annotations at the lines of a pull request) or sarif (2.1.0)",
-    )
-    add("--output", type=Path, metavar="F", help="write the report in that form to a file; the text is still printed")
 
 
 def add_quiet(parser: argparse._ActionsContainer, text: str) -> None:

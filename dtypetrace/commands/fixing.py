@@ -11,7 +11,6 @@ from functools import partial
 from ..autofix import Outcome, Proof, Repair, RunFailed, Runner, describe
 from ..errors import UsageError
 from ..parts import attempt, collected
-from ..render import diffs
 from ..repair.clock import Clock, OutOfTime
 from ..repair.compiled import as_compiled
 from ..repair.mends import Mended, mended, troubles
@@ -64,7 +63,8 @@ def fix(request: Request) -> int:
     Raises UsageError where the program cannot be run more than once.
     """
     clock = Clock(request.budget)
-    with collected() as failed, Runner(request.words, request.as_module, request.steps, request.source, clock) as run:
+    run = Runner(request.words, request.as_module, request.steps, request.source, clock)
+    with collected() as failed:
         status = _repaired(request, run, clock)
     for sentence in failed:
         _say(f"not seen: {sentence}")
@@ -183,7 +183,7 @@ def _print_mended(repair: Repair, found: Mended) -> None:
 
 
 def _print_diff(text: str) -> None:
-    sys.stdout.write(diffs.shown(text, sys.stdout))
+    sys.stdout.write(text)
     sys.stdout.flush()
 
 

@@ -62,10 +62,8 @@ class PlanCommand:
         from ..repair.runs import Runner
         from ..rules import precision_plan
 
-        with (
-            signals.said("plan"),
-            Runner([program.name, *program.argv[1:]], options.as_module, options.steps) as runner,
-        ):
+        runner = Runner([program.name, *program.argv[1:]], options.as_module, options.steps)
+        with signals.said("plan"):
             first = _run(runner, (), shown=True)
             plan = precision_plan.search(first, partial(_run, runner), options.tolerance)
             print(plan)

@@ -46,7 +46,6 @@ class ShowCommand:
             help="print what the run would have done with other dtypes: vae=bfloat16, mask=float16, "
             "train.py:12=float32, autocast=off; may be given several times",
         )
-        arguments.add_format(show)
         write = parser.add_argument_group("what to write")
         add = write.add_argument
         add("--html", type=Path, metavar="F", help="write the report as one HTML file that needs no network")
@@ -64,10 +63,9 @@ class ShowCommand:
         from .. import report
 
         trace = _trace(options.traces)
-        form = "text" if options.output else options.format
         answer = repr(trace.what_if(dict(options.what_if))) if options.what_if else None
         outputs: list[tuple[str, Callable[[], object]]] = [
-            ("", lambda: print(answer) if answer else _print(trace, form))
+            ("", lambda: print(answer) if answer else report.console(trace, file=sys.stdout, idle=True))
         ]
         if options.operators:
             outputs.append(("", lambda: print(f"\n{report.operators_text(trace.recording)}")))
@@ -75,7 +73,6 @@ class ShowCommand:
             ("html", lambda file: trace.report(file, source=options.text)),
             ("json", trace.to_json),
             ("save", lambda file: trace.save(file, source=options.text)),
-            ("output", lambda file: report.write_format(file, options.format, trace.recording, trace.findings)),
         ):
             if (asked := getattr(options, name)) is not None:
                 file = arguments.writable(f"--{name}", asked)
@@ -106,15 +103,6 @@ def _trace(files: Sequence[Path]) -> View:
         return SavedTrace(merge(parts))
     except ValueError as error:
         raise UsageError(f"{error}. Give one trace of each rank") from None
-
-
-def _print(trace: View, form: str) -> None:
-    from .. import report
-
-    if form == "text":
-        report.console(trace, file=sys.stdout, idle=True)
-    else:
-        print(report.FORMATS[form](trace.recording, trace.findings))
 
 
 def _change(text: str) -> tuple[str, str]:

@@ -19,29 +19,24 @@ _PATIENCE = 1.5
 _running: list[subprocess.Popen[bytes]] = []
 
 
-def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Starts a process; ``options`` are those of ``subprocess.Popen``."""
+def run(command: Sequence[str], seconds: float | None = None, **options: Any) -> int:
+    """Runs a process and returns its exit status; ``options`` are those of ``subprocess.Popen``. Raises
+    subprocess.TimeoutExpired after so many seconds."""
     process = subprocess.Popen(command, **options)
     _running.append(process)
-    return process
-
-
-def run(command: Sequence[str], seconds: float | None = None, **options: Any) -> int:
-    """Runs a process and returns its exit status. Raises subprocess.TimeoutExpired after so many seconds."""
-    process = start(command, **options)
     try:
         return process.wait(seconds)
     finally:
-        end(process)
+        _end(process)
 
 
-def end(process: subprocess.Popen[bytes], *, forks: bool = False) -> None:
-    """Ends a process that still runs, and what it has started. ``forks``: what runs the program is a fork of it."""
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that still runs, and what it has started."""
     try:
         for asks in (False, True):
             if process.poll() is None:
                 if asks:
-                    _send(_children(process.pid) if forks else [process.pid], signal.SIGINT)
+                    _send([process.pid], signal.SIGINT)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_PATIENCE)
     finally:  # at a second Ctrl-C, too

@@ -7,14 +7,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-from .. import graph, saved
-from ..errors import UsageError
+from .. import saved
 from ..program import interpreter_options
 from ..records import Recording
 from ..records.ledger import Ledger
@@ -22,7 +20,6 @@ from ..records.text import ProgramText
 from ..source.patch import Patch
 from . import children
 from .clock import Clock, OutOfTime
-from .warm import WarmInterpreter
 
 
 class Ended(TypedDict):
@@ -91,20 +88,6 @@ class Runner:
     steps: int | None = None
     source: str | None = None
     clock: Clock = field(default_factory=Clock)
-    warm: WarmInterpreter | None = None
-    """Which runs are forked from; None: each starts an interpreter of its own."""
-
-    def __enter__(self) -> Runner:
-        """Imports what the script begins with, once for all runs, where that is safe."""
-        if not self.as_module:
-            with suppress(OSError, UsageError):
-                self.warm = WarmInterpreter.started(self.words, interpreter_options(), _environment())
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.warm is not None:
-            self.warm.close()
-            self.warm = None
 
     def __call__(
         self,
@@ -123,20 +106,12 @@ class Runner:
         precision, and these modules compute in float32. Raises RunFailed where the run returns no answer, OutOfTime
         where the clock ends it.
         """
-        asked = {"compare_steps": compare_steps, "compiled": compiled, "keep": keep}
-        if compiled:  # not in a fork: the compiler has threads and processes of its own
-            self.__exit__()
-        found = self._ran(patch, shown, asked)
-        if self.warm is not None and _older(found.recording):
-            self.__exit__()  # a tensor that an import made: only a fresh interpreter sees its birth
-            found = self._ran(patch, False, {**asked, "compiled": False})
-        return found
-
-    def _ran(self, patch: Patch, shown: bool, how: Mapping[str, Any]) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="dtypetrace-") as folder:
             request, answer, trace = (Path(folder, name) for name in ("request.json", "answer.json", "trace"))
             asked = {
-                **how,
+                "compare_steps": compare_steps,
+                "compiled": compiled,
+                "keep": keep,
                 "words": self.words,
                 "as_module": self.as_module,
                 "steps": self.steps,
@@ -149,8 +124,7 @@ class Runner:
             request.write_text(json.dumps(asked), "utf-8")
             try:
                 status = self._status(request, shown)
-            except (TimeoutError, subprocess.TimeoutExpired):
-                self.warm = None
+            except subprocess.TimeoutExpired:
                 raise OutOfTime(self.clock.over) from None
             if not answer.exists():
                 raise RunFailed(
@@ -161,32 +135,15 @@ class Runner:
     def _status(self, request: Path, shown: bool) -> int:
         """Runs it and returns the exit status; the run writes its answer to the file that the request names."""
         left = self.clock.left
-        seconds = max(left, 0.0) if left is not None else None
-        status = self.warm.run(request, shown=shown, seconds=seconds) if self.warm is not None else None
-        return _start(request, shown, seconds) if status is None else status
-
-
-def _older(recording: Recording) -> bool:
-    """Whether a refused call got a tensor that is older than the trace."""
-    found = ((w, graph.origin(recording, w.event, w.dtype, w.name)) for r in recording.refused for w in r.witnesses)
-    return any(w.event >= 0 and origin.kind == "input" for w, origin in found)
-
-
-def _start(request: Path, shown: bool, seconds: float | None) -> int:
-    """Runs it in an interpreter of its own."""
-    sys.stderr.flush()
-    return children.run(
-        [sys.executable, *interpreter_options(), "-m", "dtypetrace.commands.healed_run", str(request)],
-        seconds,
-        stdin=subprocess.DEVNULL,
-        stdout=2 if shown else subprocess.DEVNULL,
-        stderr=None if shown else subprocess.DEVNULL,
-        env=_environment(),
-    )
-
-
-def _environment() -> dict[str, str]:
-    return {"PYTHONHASHSEED": "0", **os.environ}
+        sys.stderr.flush()
+        return children.run(
+            [sys.executable, *interpreter_options(), "-m", "dtypetrace.commands.healed_run", str(request)],
+            max(left, 0.0) if left is not None else None,
+            stdin=subprocess.DEVNULL,
+            stdout=2 if shown else subprocess.DEVNULL,
+            stderr=None if shown else subprocess.DEVNULL,
+            env={"PYTHONHASHSEED": "0", **os.environ},
+        )
 
 
 def _outcome(answer: dict[str, Any], trace: Path, patch: Patch) -> Outcome:

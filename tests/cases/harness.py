@@ -174,13 +174,13 @@ def said(finding: dict, program: Path) -> str:
     )
 
 
-def invalid(kind: str, file: Path) -> list[str]:
+def invalid(file: Path) -> list[str]:
     """How a written report differs from its schema; nothing where jsonschema is not installed."""
     if importlib.util.find_spec("jsonschema") is None:
         return []
     import validated
 
-    return validated.faults(kind, json.loads(file.read_text()))
+    return validated.faults(json.loads(file.read_text()))
 
 
 def diagnose(case: Case, program: Path, plain: Run, flags: tuple[str, ...] = ()) -> str:
@@ -189,7 +189,7 @@ def diagnose(case: Case, program: Path, plain: Run, flags: tuple[str, ...] = ())
     traced = run(["-m", "dtypetrace", "run", *flags, "--json", str(out), str(program)], program.parent)
     try:
         found = json.loads(out.read_text())["findings"]
-        faults = invalid("json", out)
+        faults = invalid(out)
     except (OSError, ValueError, KeyError) as error:
         return f"no JSON report ({error!r}), exit {traced.status}: {traced.last}"
     if faults:

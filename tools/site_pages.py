@@ -54,7 +54,7 @@ def code_page(code: str) -> str:
     wordings = messages().get(code, [])
     listed = "".join(f"\n- {as_code(wording)}" for wording in wordings)
     lead = f"Print this page: `dtypetrace explain {code}`.\n"
-    return f"{page(code).text}\n{lead}" + (f"\n## Messages that lead here\n{listed}\n" if wordings else "")
+    return f"{page(code)}\n{lead}" + (f"\n## Messages that lead here\n{listed}\n" if wordings else "")
 
 
 def code_index() -> str:

@@ -6,10 +6,8 @@ Standard library only; ``rich`` is imported only to draw a page on a terminal.
 from __future__ import annotations
 
 import argparse
-import functools
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -61,17 +59,16 @@ def explain(what: str | BaseException = "") -> str:
     if not what:
         return listing()
     if re.fullmatch(r"\d{1,4}|[A-Za-z]+\d*", what):
-        return page(what.upper() if what.upper().startswith("DT") else f"DT{what}" if what.isdecimal() else what).text
+        return page(what.upper() if what.upper().startswith("DT") else f"DT{what}" if what.isdecimal() else what)
     if code := re.search(r"\bDT\d{3}\b", what):  # a finding's title, a note of ours in a traceback
-        return page(code[0]).text
-    what = _unwrapped(what)
-    refusal = _recognised(what)
+        return page(code[0])
+    refusal = _recognised(_DECORATION.sub("", what).strip())
     if refusal is None:
         raise UnknownCodeError(
             "dtypetrace knows no dtype error with this message. Paste the last lines of the traceback as they are; "
             "dtypetrace explain lists all codes"
         )
-    return f"{_said(refusal)}\n\n{page(refusal.code).text}"
+    return f"{_said(refusal)}\n\n{page(refusal.code)}"
 
 
 # ---------------------------------------------------------------- messages
@@ -81,16 +78,8 @@ _DECORATION = re.compile(
     r"|^(?:\[rank\d+\]:|\[default\d+\]:|E  |>) ?",  # what torchrun, pytest and mail programs put before each line
     re.MULTILINE,
 )
-_OLD_TENSORS = re.compile(r"expected (?:torch\.)?(\w+)Tensor but found (?:torch\.)?(\w+)Tensor", re.IGNORECASE)
-"""How torch named a dtype before 1.0; shortened messages in forums still do."""
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Warning|Interrupt))(?:: ?|$)", re.MULTILINE)
 _CALLED = re.compile(r"\b(\w+)\(")
-
-
-def _unwrapped(text: str) -> str:
-    """A pasted text without what terminals, launchers and mail programs add to a message, in today's wording."""
-    text = _DECORATION.sub("", text).strip()
-    return _OLD_TENSORS.sub(r"expected scalar type \1 but found \2", text)
 
 
 def _recognised(text: str) -> Refusal | None:
@@ -170,37 +159,8 @@ def show(what: str, stream: IO[str]) -> None:
 PAGES = Path(__file__).parents[1] / "tables" / "code_pages"
 
 
-@dataclass(frozen=True)
-class CodePage:
-    """The explanation of one code. ``fails`` and ``fixed`` are programs, the rest is Markdown."""
-
-    code: str
-    title: str
-    meaning: str
-    fails: str
-    why_fixed: str
-    fixed: str
-    field: str
-
-    @property
-    def text(self) -> str:
-        """The whole page as Markdown."""
-        return (
-            f"# {self.code}: {self.title}\n\n{self.meaning}\n\n## Fails\n\n```python\n{self.fails}```\n\n"
-            f"## Fixed\n\n{self.why_fixed}\n\n```python\n{self.fixed}```\n\n## In the field\n\n{self.field}\n"
-        )
-
-
-_PARTS = re.compile(
-    r"(?P<meaning>.+?)\n+## Fails\n+```python\n(?P<fails>.+?)```\n+"
-    r"## Fixed\n+(?P<why_fixed>.+?)\n+```python\n(?P<fixed>.+?)```\n+## In the field\n+(?P<field>.+?)\n*",
-    re.DOTALL,
-)
-
-
-@functools.cache
-def page(code: str) -> CodePage:
-    """The page of a code such as ``"DT101"``. Raises UnknownCodeError, ValueError for a file that lacks a part."""
+def page(code: str) -> str:
+    """The page of a code such as ``"DT101"``, as Markdown. Raises UnknownCodeError."""
     if code not in TITLES:
         number = code.removeprefix("DT")
         nearest = (
@@ -210,11 +170,8 @@ def page(code: str) -> CodePage:
         )
         hint = f"The nearest is {nearest}" if nearest else "Codes look like DT101"
         raise UnknownCodeError(f"no such code: {code}. {hint}; dtypetrace explain lists them all")
-    text = PAGES.joinpath(f"{code}.md").read_text("utf-8")
-    parts = _PARTS.fullmatch(text)
-    if parts is None:
-        raise ValueError(f"{code}.md: expected a paragraph, ## Fails, ## Fixed and ## In the field, in this order")
-    return CodePage(code, TITLES[code], **parts.groupdict())
+    text = PAGES.joinpath(f"{code}.md").read_text("utf-8").rstrip("\n")
+    return f"# {code}: {TITLES[code]}\n\n{text}\n"
 
 
 def listing() -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..autofix import Outcome, Proof, Repair, RunFailed, Runner, describe
-from ..errors import UsageError
 from ..parts import attempt, collected
 from ..repair.clock import Clock, OutOfTime
 from ..repair.compiled import as_compiled
@@ -58,10 +57,7 @@ class Request:
 
 
 def fix(request: Request) -> int:
-    """Repairs a program and returns the exit status: 0 if a patch is proven or nothing is wrong, else 1.
-
-    Raises UsageError where the program cannot be run more than once.
-    """
+    """Repairs a program and returns the exit status: 0 if a patch is proven or nothing is wrong, else 1."""
     clock = Clock(request.budget)
     run = Runner(request.words, request.as_module, request.steps, request.source, clock)
     with collected() as failed:
@@ -80,7 +76,6 @@ def _repaired(request: Request, run: Runner, clock: Clock) -> int:
     repair = Repair(run, say=_say, clock=clock)
     try:
         healed = repair.find()
-        _needs_stdin(name, healed)
         if clock.planned:
             _say(clock.planned)
         verdict = repair.prove() if repair.problems else None
@@ -205,15 +200,6 @@ def _written(repair: Repair, *, proven: bool, request: Request) -> int:
         return 1
     _say(f"written: {_listed(changed)}")
     return 0
-
-
-def _needs_stdin(name: str, healed: Outcome) -> None:
-    """Raises where the program ends because it has no input to read; else notes that it got none."""
-    why = f"{name} reads standard input, which cannot be given to it more than once. Let it read a file instead"
-    if healed.error is not None and (healed.stdin or healed.error["type"] == "EOFError") and not healed.refused:
-        raise UsageError(why)
-    if healed.stdin:
-        _say(f"note: {why}; it ran without standard input")
 
 
 def _listed(files: list[str]) -> str:

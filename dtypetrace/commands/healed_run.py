@@ -44,8 +44,6 @@ def main() -> None:
     # imported before the program runs, because its folder may hold a file of any name; healing needs the rules
     from .. import report, saved
 
-    asked = _Asked(0, closefd=False)
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(asked))
     sys.stdout = printed = _Printed(sys.stdout.encoding)
     error = program.execute()
     for armed in (watch, seeds):
@@ -59,26 +57,11 @@ def main() -> None:
         "error": _ended(error),
         "ledger": ledger,
         "failure": run.failure,
-        "stdin": asked.was,
     }
     if trace is not None:
         saved.save(request["trace"], Results(trace.unjudged), source=False)
         answer["root"] = str(trace.root)
     report.write_atomically(request["answer"], json.dumps(answer))
-
-
-class _Asked(io.FileIO):
-    """Standard input that remembers whether it was read."""
-
-    was = False
-
-    def readinto(self, buffer: Any) -> int:
-        self.was = True
-        return super().readinto(buffer)
-
-    def readall(self) -> bytes:
-        self.was = True
-        return super().readall()
 
 
 def _ended(error: BaseException | None) -> Ended | None:

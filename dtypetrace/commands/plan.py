@@ -14,8 +14,6 @@ from . import arguments, signals
 if TYPE_CHECKING:
     from ..records import Recording
     from ..repair.runs import Runner
-    from ..rules.precision_plan import PrecisionPlan
-    from ..source.patch import Patch
 
 
 class PlanCommand:
@@ -68,39 +66,23 @@ class PlanCommand:
             plan = precision_plan.search(first, partial(_run, runner), options.tolerance)
             print(plan)
             if plan.keep and plan.verified:
-                print(_patch(runner, first, plan))
+                print("\nTo apply it: t.precision_plan(step=...).apply(model) where the model has been made.")
         fine = plan.judged and not plan.keep and plan.before.worst <= plan.tolerance
         return SystemExit(int(not (plan.verified or fine)))
 
 
-def _run(runner: Runner, keep: Sequence[str], patch: Patch | None = None, *, shown: bool = False) -> Recording:
-    """One run with some modules in float32, or with a patch. Raises UsageError where it recorded nothing."""
+def _run(runner: Runner, keep: Sequence[str], *, shown: bool = False) -> Recording:
+    """One run with some modules in float32. Raises UsageError where it recorded nothing."""
     from ..repair.runs import RunFailed
     from ..source.patch import Patch
 
     try:
-        outcome = runner(patch or Patch(), shown=shown, keep=keep)
+        outcome = runner(Patch(), shown=shown, keep=keep)
     except RunFailed as failure:
         raise UsageError(str(failure)) from None
     if not outcome.recording.ops:
         raise UsageError(f"{runner.words[0]} ended with {outcome.ending}, and nothing of it was recorded")
     return outcome.recording
-
-
-def _patch(runner: Runner, first: Recording, plan: PrecisionPlan) -> str:
-    """The plan as a diff that was run and stays within the tolerance, else what to do instead."""
-    from ..repair import plan_patch
-    from ..rules.precision_plan import step_error
-
-    for patch in plan_patch.patches(first, [c.module for c in plan.keep]):
-        try:
-            error = step_error(_run(runner, (), patch)).worst
-        except (UsageError, ValueError):
-            continue  # the patched program does not run
-        if error <= plan.tolerance:
-            run = f"It was run, and the error of the step is {error:.2%}"
-            return f"\nThe same as a patch. {run}:\n\n{patch.diff()}".rstrip()
-    return "\nNo patch of the source was found that does this. Call plan.apply(model) where the model has been made."
 
 
 def _share(text: str) -> float:

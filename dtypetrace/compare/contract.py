@@ -19,8 +19,6 @@ from ..tables.dtypes import FLOATING
 from ..tables.operators import is_cast, is_move
 
 _HEAD = "# dtypetrace contract 2: the dtypes of each module. Compare a run with it: dtypetrace contract check"
-_FIRST_FORMAT, _FORMAT = "# dtypetrace contract 1:", "format"
-"""Files of that format have fewer facts of the run: what they do not have is not compared with them."""
 RUN = "(run)"
 """The section for what is set for the whole run."""
 ROOT = patterns.ROOT
@@ -242,8 +240,6 @@ def parse(written: str) -> dict[str, dict[str, str]]:
             raise ContractError(f"line {number} is neither a [module] nor a fact: {line[:60]!r}")
     if RUN not in sections:
         raise ContractError(f"it has no section [{RUN}]")
-    if written.startswith(_FIRST_FORMAT):
-        sections[RUN][_FORMAT] = "1"
     return sections
 
 
@@ -259,8 +255,7 @@ def check(sections: Mapping[str, Mapping[str, str]], found: Mapping[str, Facts])
         section = _section(sections, module)
         met |= {section} if section is not None else set()
         wanted = sections[section] if section is not None else {}
-        first = _FORMAT in wanted
-        for key in wanted.keys() - {_FORMAT} if first else dict.fromkeys([*wanted, *own.values]):
+        for key in dict.fromkeys([*wanted, *own.values]):
             before, now = wanted.get(key, ""), own.values.get(key, "")
             if before != now:
                 breach = (patterns.starred(module), key, before, now)

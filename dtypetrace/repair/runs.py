@@ -40,8 +40,6 @@ class Outcome:
     ledger: Ledger
     root: str
     """The folder that holds the user's own code; empty where nothing was watched."""
-    stdin: bool = False
-    """Whether it read standard input, which is empty."""
 
     @property
     def left(self) -> bool:
@@ -157,7 +155,6 @@ def _outcome(answer: dict[str, Any], trace: Path, patch: Patch) -> Outcome:
         answer["error"],
         answer["ledger"],
         answer.get("root", ""),
-        answer["stdin"],
     )
 
 

@@ -1,5 +1,4 @@
-"""Where a program makes or casts a model: the statement, and the edits that cast the model after it, or keep some of
-its modules in float32 from there on.
+"""Where a program makes or casts a model: the statement, and the edits that cast the model after it.
 
 Text only.
 """
@@ -9,45 +8,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import takewhile
 
 from ..records import Edit, Frame, Place
-from ..records.text import ParsedFile, ProgramText
+from ..records.text import ProgramText
 from . import editing
 from .expressions import dotted, own_call
-
-NAME = "keep_float32"
-_HELPER = f'''
-
-
-def {NAME}(model, *names):
-    """Computes some modules of a model in float32, with autocast off, and casts their results back."""
-    import torch
-
-    halves = (torch.float16, torch.bfloat16)
-
-    def cast(value, found, dtype):
-        if isinstance(value, torch.Tensor):
-            return value.to(dtype) if value.dtype in found else value
-        if type(value) in (list, tuple):
-            return type(value)(cast(v, found, dtype) for v in value)
-        if isinstance(value, dict):
-            for key in value:
-                value[key] = cast(value[key], found, dtype)
-        return value
-
-    def forward(self, *args, **kwargs):
-        given = [v.dtype for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor) and v.dtype in halves]
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            result = type(self).forward(
-                self, *cast(args, halves, torch.float32), **cast(kwargs, halves, torch.float32)
-            )
-        return cast(result, (torch.float32,), given[0]) if given else result
-
-    for name in names:
-        module = model.get_submodule(name).float()
-        module.forward = forward.__get__(module)
-'''
 
 
 @dataclass(frozen=True)
@@ -88,19 +53,6 @@ def _model(statement: ast.Assign | ast.Expr) -> ast.expr | None:
         return statement.targets[0] if len(statement.targets) == 1 else None
     call = statement.value
     return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
-
-
-def kept_wide(text: ProgramText, at: Made, names: tuple[str, ...]) -> tuple[Edit, ...]:
-    """The edits that compute the modules of these names, relative to the model, in float32: a function behind the
-    file's first imports, and a call of it after the statement. None where the file uses the function's name already, or
-    has no place for it."""
-    file = text.parsed(at.file)
-    place = _behind_imports(file) if file is not None else None
-    if file is None or place is None or place >= at.end or any(_named(n) for n in ast.walk(file.tree)):
-        return ()
-    words = ", ".join(f'"{name}"' for name in names)
-    call = f"\n{at.indent}{NAME}({at.expression}, {words})"
-    return Edit(at.file, place, place, "", _HELPER.rstrip("\n")), Edit(at.file, at.end, at.end, "", call)
 
 
 def cast_after(text: ProgramText, at: Made, names: tuple[str, ...], dtype: str) -> Edit | None:
@@ -172,27 +124,3 @@ def kept_out(text: ProgramText, place: Place, model: str, owner: str, name: str)
     made_first = f"{found.expression} = {first}\n{indent}" if isinstance(statement, ast.Assign) else ""
     after = f"{made_first}{take}\n{indent}{found.expression}{cast}\n{indent}{give}"
     return file.replaced(statement, after)
-
-
-def _named(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == NAME or isinstance(node, ast.FunctionDef) and node.name == NAME
-
-
-def _behind_imports(file: ParsedFile) -> tuple[int, int] | None:
-    """The end of the last of the imports that the file begins with."""
-    first = list(takewhile(_begins, file.tree.body))
-    imports = [n for n in first if isinstance(n, (ast.Import, ast.ImportFrom))]
-    if not imports:
-        return None
-    line, column = file.end(imports[-1])
-    rest = file.lines[line - 1].rstrip("\r\n")
-    return (line, len(rest) + 1) if not rest[column - 1 :].split("#")[0].strip() else None
-
-
-def _begins(node: ast.stmt) -> bool:
-    """Whether a file can begin with it: an import, or its docstring."""
-    return (
-        isinstance(node, (ast.Import, ast.ImportFrom))
-        or isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-    )

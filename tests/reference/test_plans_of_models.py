@@ -1,9 +1,8 @@
-"""``dtypetrace plan`` on real models with random weights: the plan is found, verified, and shown as a patch that was run."""
+"""``dtypetrace plan`` on real models with random weights: the plan is found and verified."""
 
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -106,7 +105,7 @@ NEEDS = {"unet": "diffusers", "vae": "diffusers", "llama": "transformers", "lora
 @pytest.mark.parametrize(
     "name", ["lora", *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("unet", "vae", "llama"))]
 )
-def test_a_real_model_gets_a_plan_and_a_patch_that_was_run(name, tmp_path):
+def test_a_real_model_gets_a_plan_that_was_run(name, tmp_path):
     if importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"needs {NEEDS[name]}")
 
@@ -117,13 +116,11 @@ def test_a_real_model_gets_a_plan_and_a_patch_that_was_run(name, tmp_path):
     )
     assert ended.returncode == 0, ended.stderr + ended.stdout
     assert "verified by running the step with it" in ended.stdout
-    plan, said, diff = ended.stdout.partition("The same as a patch. It was run")
-    assert said, ended.stdout
+    assert ".apply(model)" in ended.stdout
     if name == "vae":
-        assert "up_blocks.1.resnets.0" in plan.splitlines()[3], "the module whose exponent range is too small is first"
-    before = script.read_text()
-    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=diff.partition("\n\n")[2] + "\n", text=True, check=True)
-    assert "keep_float32(" in script.read_text() and before != script.read_text()
+        assert "up_blocks.1.resnets.0" in ended.stdout.splitlines()[3], (
+            "the module whose exponent range is too small is first"
+        )
 
 
 TEXT = """\
@@ -153,13 +150,3 @@ def test_the_statement_that_makes_a_model_is_read(line, expression):
     text = ProgramText({"a.py": TEXT.splitlines(keepends=True)})
     made = models.made(text, Frame("a.py", line, "main", True))
     assert (made.expression if made else None) == expression
-
-
-def test_the_patch_stands_behind_the_imports_and_the_statement():
-    text = ProgramText({"a.py": TEXT.splitlines(keepends=True)})
-    made = models.made(text, Frame("a.py", 13, "main", True))
-    helper, call = models.kept_wide(text, made, ("0", "1.norm"))
-    assert (helper.start, call.start) == ((3, len("from torch import nn  # layers") + 1), (14, len("    )") + 1))
-    assert call.after == '\n    keep_float32(net, "0", "1.norm")' and helper.after.startswith("\n\n\ndef keep_float32")
-    own = ProgramText({"a.py": [*TEXT.splitlines(keepends=True), "keep_float32 = 1\n"]})
-    assert models.kept_wide(own, made, ("0",)) == (), "the program has something of that name"

@@ -53,8 +53,8 @@ _GROWS, _MUCH = 1.6, 2.0**-6
 by the root of two), and is not small."""
 LARGEST = 1 << 18
 """Elements of the largest tensor that is checked."""
-LARGEST_OWN, LARGE_CALLS = 1 << 20, 64
-"""The same on lines of the user's own, and how many calls with so large a tensor are checked: each takes some
+LARGEST_OWN, LARGE_ELEMENTS = 1 << 22, 1 << 26
+"""The same on lines of the user's own, and how many elements all calls with such tensors may have: a million take some
 milliseconds."""
 LARGEST_GIVEN, _MOST_GIVEN = 1 << 10, 64
 """Numbers of the longest list that is read a second time, and how many lists are kept for later steps."""
@@ -78,7 +78,7 @@ class SpotChecks(Follower):
         """Whether an op in 16 bits has run."""
         self._writing: dict[int, bool] = {}
         self._calls: dict[int, int] = {}
-        self._left, self._large_left, self._large_writes = CALLS, LARGE_CALLS, LARGE_CALLS
+        self._left, self._large_left, self._large_writes = CALLS, LARGE_ELEMENTS, LARGE_ELEMENTS
         self._wide_left, self._wide_passed = CALLS_IN_FLOAT32, PASSED_IN_FLOAT32
         self._given: list[tuple[Ref, int, Tensor, int]] = []
         """Tensors in 16 bits that the program made from its numbers, with their versions, the numbers and the op."""
@@ -250,18 +250,18 @@ class SpotChecks(Follower):
         """Whether the tensors of a call of op ``number`` are small enough, or one of few larger ones."""
         if self._small(value):
             return True
-        if not self._large_left or not self._small(value, LARGEST_OWN) or not self._is_own(self._recorder.ops[number]):
+        if self._large_left <= 0 or not self._small(value, LARGEST_OWN) or not self._is_own(self._recorder.ops[number]):
             return False
-        self._large_left -= 1
+        self._large_left -= max(t.numel() for t in tensors_of(value))
         return True
 
     def _fits_to_write(self, value: Any) -> bool:
         """The same before a call that writes, whose op is not known yet."""
         if self._small(value):
             return True
-        if not self._large_writes or not self._small(value, LARGEST_OWN):
+        if self._large_writes <= 0 or not self._small(value, LARGEST_OWN):
             return False
-        self._large_writes -= 1
+        self._large_writes -= max(t.numel() for t in tensors_of(value))
         return True
 
     def _small(self, value: Any, largest: int = LARGEST) -> bool:

@@ -17,6 +17,7 @@ distinguish neighbours above 2**24; or numbers beyond that come from data in flo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import tau
 
 from .. import graph
 from ..records import FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
@@ -38,6 +39,8 @@ _LARGE = 0.25
 _WIDER = "cast to int32 or float32 first"
 _FAR = 64
 """How many ops after a wrap are examined."""
+_TURN = 2.0**-5
+"""The part of a turn by which a sampled peak may be off."""
 
 
 def find(run: Run) -> list[Finding]:
@@ -67,11 +70,11 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if made in REAL:
         return _merged(run, v, op) if v.spoilt >= _MERGED * v.exact else None
     if not floats and (is_cast(op) or name_of(op) == "copy"):
-        return _wrapped(run, v, op) if not _taken_apart(run, v.op) else None
+        return _wrapped(run, v, op) if not (_taken_apart(run, v.op) or _is_phase(run, v.op)) else None
     if tagged(op, "not"):
         return _inverted(run, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
     if not floats:
-        return _wrapped(run, v, op) if _quantities(run, [v.op]) else None
+        return _wrapped(run, v, op) if _quantities(run, [v.op]) and not _is_phase(run, v.op) else None
     if not is_cast(op):
         below = _base(run, op)
         lost = v.spoilt >= _FRACTIONS * v.exact
@@ -123,6 +126,29 @@ def _taken_apart(run: Run, number: int) -> bool:
     taken = [run.ops[n] for n, _ in run.below([source], run.moves, _FAR)] if source >= 0 else []
     used = any(not (is_move(op) or tagged(op, "equal", "like")) for op in made)
     return not used or any(map(_of_bits, (*made, *taken)))
+
+
+def _is_phase(run: Run, number: int) -> bool:
+    """Whether integers that wrap are only used as angles, and the whole range of their dtype is so many full turns:
+    then they wrap where the angle does."""
+    dtype = DTYPES[run.ops[number].outputs[0]]
+    still = lambda n: tagged(run.ops[n], "sum", "product") or run.moves(n)
+    wraps = lambda n: run.ops[n].outputs[:1] == (dtype.name,) and still(n)
+    used = [n for n, _ in run.below([number], wraps, _FAR) if not wraps(n)]
+    turns = [_largest_angle(run, n, dtype.largest) / tau * 2.0**dtype.bits / dtype.largest for n in used]
+    return bool(turns) and all(round(t) >= 1 and abs(t - round(t)) < _TURN for t in turns)
+
+
+def _largest_angle(run: Run, number: int, largest: float) -> float:
+    """What an op that takes integers makes of their dtype's largest, scaled since, where that is only used as an angle;
+    else 0. What is done to all numbers alike shows in their peaks; what wraps comes near to its limits."""
+    scales = lambda n: run.moves(n) or tagged(run.ops[n], "scale")
+    ends = [n for n, _ in run.below([number], scales, _FAR) if not scales(n)] if scales(number) else []
+    if not ends or not all(tagged(run.ops[n], "angle") for n in ends):
+        return 0.0
+    given = run.peaks.get(number, 0.0) if is_cast(run.ops[number]) else largest
+    angle = min(run.peaks.get(run.ops[n].inputs[0].producer, 0.0) for n in ends)
+    return angle / given * largest if given else 0.0
 
 
 def _of_bits(op: Op) -> bool:

@@ -21,6 +21,7 @@ from .. import graph
 from ..records import FORWARD, LeftOut, Op, Precision
 from ..tables.dtypes import FLOATING, HALF, NARROW, REAL, narrower
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, tagged
+from .infinities import scaled
 from .run_facts import Run
 
 ROUNDING = 2.0**-8
@@ -50,6 +51,8 @@ _USUAL = 2.0**-10
 _OTHERS = 0.1
 """Share of choices that would be others: of a healthy router in bfloat16, and of a matcher in float32, under 1%; of the
 routers with a rounded bias in public reports, from 5% on."""
+_APART = 0.125
+"""The least error of what is chosen from, beside its differences, that matters."""
 _OTHERS_COMPARED = 0.25
 """The same of comparisons, relative to the rarer of their two answers."""
 _COMPARED = 64
@@ -173,6 +176,11 @@ class Losses:
             self._passed[number] = tuple(way)
             way.append(worst)
             at = worst
+
+    def finds_scale(self, cause: Cause) -> bool:
+        """Whether a loss began with infinite gradients that are checked before each step: how a loss scaler finds its
+        scale. What the program computes from them, such as their norm, is left with the step."""
+        return cause.how == "infinite" and self.run.ops[cause.op].phase == "backward" and scaled(self.run.recording)
 
     def _gone(self, number: int) -> bool:
         """Whether an op itself made nearly all of its result zero."""
@@ -340,9 +348,10 @@ class Losses:
 
     @cached_property
     def merged_ranks(self) -> list[int]:
-        """Casts to 16 bits that make many neighbours equal, by whose differences the program ranks them, in calls too
-        large to be made again."""
-        differences = (n for n, op in enumerate(self.run.ops) if n not in self.of and tagged(op, "difference"))
+        """Casts to 16 bits that make many neighbours equal, by whose differences the program ranks them: those are
+        wrong, or too many to be computed again."""
+        differences = (n for n, op in enumerate(self.run.ops) if tagged(op, "difference"))
+        differences = (n for n in differences if n not in self.of or self.of[n].lost_in_all >= _KEPT)
         ranked = dict.fromkeys(self.ranked(n) for n in differences)
         return [n for n in ranked if n in self.of and self.of[n].merged >= _KEPT]
 
@@ -363,11 +372,16 @@ class Losses:
         for above in graph.first_operands(self.run.ops, number):
             op = self.run.ops[above]
             if is_cast(op) and op.outputs[:1] in (("bfloat16",), ("float16",)):
-                wide = op.inputs and narrower(op.outputs[0], op.inputs[0].dtype)
-                return above if wide and op.op in NAMED_CASTS and self.run.computed(op.inputs[0]) else -1
+                return above if self.narrowed_by_choice(above) else -1
             if not (self.run.moves(above) or tagged(op, "picks", "join")):
                 return -1
         return -1
+
+    def narrowed_by_choice(self, number: int) -> bool:
+        """Whether an op is a cast of the program's that narrows what had been computed in a wider dtype."""
+        op = self.run.ops[number]
+        named = is_cast(op) and op.op in NAMED_CASTS and bool(op.inputs) and bool(op.outputs)
+        return named and narrower(op.outputs[0], op.inputs[0].dtype) and self.run.computed(op.inputs[0])
 
     def comes_back(self, number: int) -> bool:
         """Whether an op's result is computed from that of its own call before: a state that is carried on."""
@@ -401,13 +415,16 @@ class Losses:
         return _ZERO_BESIDE_HALF if self._made_in_16_bits(number) else _ZERO
 
     def _made_in_16_bits(self, number: int) -> bool:
-        """Whether 16-bit numbers are among what an op's result was computed from, as far as it is followed back."""
+        """Whether numbers of 16 bits or fewer are among what an op's result was computed from, as far as it is followed
+        back."""
         above = (self.run.ops[n] for n in graph.ops_above(self.run.ops, [number], most=_FOLLOWED_BACK))
-        return any(d in HALF for op in above for d in (*op.outputs, *(i.dtype for i in op.inputs)))
+        return any(d in NARROW for op in above for d in (*op.outputs, *(i.dtype for i in op.inputs)))
 
-    def choices(self, least: float) -> list[int]:
-        """Forward ops that choose by rounded numbers and choose others than in higher precision: by differences whose
-        error is ``least``, or by what was cast just before; or as integers that serve as indices."""
+    @cached_property
+    def choices(self) -> list[int]:
+        """Forward ops that choose by rounded numbers and choose others than in higher precision: by differences that
+        are rounding to a good part, or that a cast just before rounded more than the numbers; or as integers that serve
+        as indices."""
         found = []
         for number, p in self.of.items():
             op = self.run.ops[number]
@@ -416,13 +433,19 @@ class Losses:
             if is_cast(op):
                 counts = p.others >= _OTHERS and self._serves_as_index(number)
             elif op.outputs[:1] == ("bool",):
-                counts = p.others >= _OTHERS_COMPARED and prod(op.shape) >= _COMPARED
+                counts = prod(op.shape) >= _COMPARED and (p.others >= _OTHERS_COMPARED or self._by_a_cast(number))
             else:
-                clear = p.others >= _OTHERS and p.apart >= least or self._narrowed_before(number) >= 0
-                counts = clear and self._chosen(number)
+                cast = p.apart >= ROUNDING and self._narrowed_before(number) >= 0
+                counts = (cast or p.others >= _OTHERS and p.apart >= _APART) and self._chosen(number)
             if counts:
                 found.append(number)
         return found
+
+    def _by_a_cast(self, choice: int) -> bool:
+        """Whether one cast of a wider number, which would have been there to compare by, spoils what is compared."""
+        p = self.of[choice]
+        cast = self.led_to(choice).rounded if p.others >= _OTHERS_BY_CAST and p.apart >= LOST * _APART else -1
+        return cast >= 0 and self.narrowed_by_choice(cast)
 
     @cached_property
     def mere_rounding(self) -> list[int]:
@@ -451,8 +474,7 @@ class Losses:
             op = self.run.ops[number]
             if op.outputs[:1] not in (("bfloat16",), ("float16",)):
                 return -1
-            cast = is_cast(op) and op.op in NAMED_CASTS and self.run.computed(op.inputs[0])
-            if cast or tagged(op, "log_softmax", "pole"):
+            if self.narrowed_by_choice(number) or tagged(op, "log_softmax", "pole"):
                 return number
             if not (self.run.moves(number) or tagged(op, "total", "product", "picks")):
                 return -1

@@ -122,6 +122,8 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
         if not (p.spoiled or p.total >= _IN_FLOAT32) or losses.run.ops[number].phase not in FORWARD:
             continue
         cause = losses.began(number)
+        if losses.finds_scale(cause):
+            continue
         shows = _of_one_cast(losses, cause) or losses.compounds(cause.op) or losses.ranked(cause.op) >= 0
         enough = min(least, NOTABLE) if shows else least
         if not p.spoiled and p.total < enough and cause.op in losses.in_16_bits:
@@ -130,14 +132,14 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
             known_as = found.get(cause)
             if known_as is None or p.total > losses.of[known_as].total:
                 found[cause] = number
-    for cause, number in _known_ways(losses, least):
+    for cause, number in _known_ways(losses):
         found.setdefault(cause, number)
     return found
 
 
-def _known_ways(losses: Losses, least: float) -> Iterator[tuple[Cause, int]]:
+def _known_ways(losses: Losses) -> Iterator[tuple[Cause, int]]:
     """Causes that are known by what an op is for, and not by the error of a result alone."""
-    for number in losses.choices(least):
+    for number in losses.choices:
         yield losses.led_to(number), number
     for number in losses.mere_rounding:
         yield Cause(number, "amplified", losses.stored_before(number)), number

@@ -169,7 +169,7 @@ def test_the_bounds_among_the_limits_are_those_of_the_code():
             f"at most {spot_checks.CALLS:,} calls; small ops in float32",
             f"at most {spot_checks.CALLS_IN_FLOAT32:,} calls; {spot_checks.CALLS_OF_ONE} calls of one op",
             f"tensors of more than {spot_checks.LARGEST:,} elements",
-            f"up to {spot_checks.LARGEST_OWN:,} are checked in at most {spot_checks.LARGE_CALLS} calls",
+            f"up to {spot_checks.LARGEST_OWN:,} are checked, {spot_checks.LARGE_ELEMENTS:,} in all",
         ),
         "docs/how-it-works.md": (
             f"at most {html_report._DRAWN} findings with their source",

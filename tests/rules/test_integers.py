@@ -229,3 +229,30 @@ def test_flags_that_are_inverted_and_taken_for_numbers(text, tmp_path):
     (found,) = [f for f in program.findings if f.severity == "warning"]
     assert (found.code, "flags" in found.title) == ("DT301", True)
     assert program.at(found.culprit.origin.place).endswith("# made")
+
+
+STEPS = "steps = (torch.rand(2000) * 300 + 100).round().long()\n"
+PHASES = {
+    "16 bits": "phase = steps.cumsum(0).to(torch.int16)\nwave = torch.sin(phase * (2 * torch.pi / 2**16))",
+    "turns": "phase = steps.mul(2**16).cumsum(0).to(torch.int32)\nwave = torch.cos(2 * torch.pi * (phase.double() / 2**32))",
+    "harmonics": "phase = steps.cumsum(0).short()[:, None] * torch.arange(1, 5, dtype=torch.int16)\n"
+    "wave = torch.sin(phase.float() / 2**15 * torch.pi).half()",
+    "bytes": "phase = steps.cumsum(0).to(torch.uint8)\nwave = torch.sin(phase.float() * torch.pi / 128)",
+}
+COUNTED = {
+    "samples": "n = steps.cumsum(0).to(torch.int16)\nwave = torch.sin(n * (2 * torch.pi * 440 / 16000))",
+    "turns, and a ramp": "phase = steps.cumsum(0).to(torch.int16)\nturns = phase.float() / 2**16\n"
+    "wave, ramp = torch.sin(2 * torch.pi * turns), turns * 0.1 + 1",
+    "half of a turn": "phase = steps.cumsum(0).to(torch.int16)\nwave = torch.sin(phase.float() * torch.pi / 2**16)",
+}
+
+
+@pytest.mark.parametrize("text", PHASES.values(), ids=PHASES)
+def test_phases_that_wrap_where_the_angle_does(text, tmp_path):
+    assert programs.run(tmp_path, STEPS + text, before="torch.manual_seed(0)", numerics=True).findings == ()
+
+
+@pytest.mark.parametrize("text", COUNTED.values(), ids=COUNTED)
+def test_angles_of_integers_that_wrap_elsewhere(text, tmp_path):
+    program = programs.run(tmp_path, STEPS + text, before="torch.manual_seed(0)", numerics=True)
+    assert "DT301" in [f.code for f in program.findings if f.severity == "warning"]

@@ -35,6 +35,41 @@ CHOICES = {
         """,
         "scores.half()",
     ),
+    "a ranking by what a sigmoid leaves": (
+        """
+        torch.manual_seed(0)
+        scores = (torch.randn(60) + 6).bfloat16()
+        order = scores.sigmoid().sort(descending=True, stable=True).indices
+        """,
+        ".bfloat16()",
+    ),
+    "the tail of a distribution": (
+        """
+        torch.manual_seed(0)
+        likely = torch.cat([torch.full((64,), 0.7 / 64), torch.full((6000,), 0.3 / 6000)]).log().expand(200, -1)
+        sums = likely.softmax(-1).bfloat16().cumsum(-1)
+        words = torch.searchsorted(sums.float(), torch.rand(200, 1))
+        """,
+        ".bfloat16()",
+    ),
+    "alarms by a moving mean": (
+        """
+        torch.manual_seed(0)
+        counts = torch.poisson(20 + 15 * torch.sin(torch.arange(1440) / 200))
+        running = counts.cumsum(0).half()
+        mean = (running[5:].float() - running[:-5].float()) / 5
+        alarms = (mean > 33).sum()
+        """,
+        ".half()",
+    ),
+    "a threshold for what is near the mean": (
+        """
+        torch.manual_seed(0)
+        heights = (400 + 3 * torch.randn(2000)).bfloat16()
+        high = (heights.float() - 400).abs() > 6
+        """,
+        ".bfloat16()",
+    ),
 }
 
 MASKS = {
@@ -108,6 +143,21 @@ HEALTHY = {
         values, places = scores.topk(4)
         out = torch.zeros(64, 100, dtype=torch.bfloat16).scatter(-1, places, values.bfloat16())
         """,
+    "a draw from a small vocabulary": """
+        sums = torch.randn(64, 16).softmax(-1).bfloat16().cumsum(-1)
+        words = torch.searchsorted(sums.float(), torch.rand(64, 1)).squeeze()
+        """,
+    "ties that were ties before": """
+        ratings = (torch.rand(500) * 5).round().bfloat16()
+        order = ratings.sort(descending=True, stable=True).indices
+        """,
+    "the likeliest words of a large vocabulary": """
+        logits = (torch.randn(4, 50000) * 3).bfloat16()
+        ordered, places = logits.sort(descending=True)
+        gone = ordered.softmax(-1).cumsum(-1) > 0.9
+        logits = logits.masked_fill(gone.scatter(1, places, gone), -torch.inf)
+        """,
+    "a threshold for probabilities": "sure = (torch.randn(4000) * 2).sigmoid().bfloat16() > 0.9",
     "counts in float32": """
         x = torch.rand(30000).half()
         counts = torch.histc(x.float(), 10, 0, 1)

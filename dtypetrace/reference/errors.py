@@ -1,21 +1,23 @@
-"""The error of each op, summed over its calls: computed on the tensors' device, read once at the end.
+"""Errors, summed by what has them: each op over its calls, or what a parameter's steps made (``compared``). They are
+computed on the tensors' device and read once, at the end.
 
 For each result, a sample of its elements is kept with the same elements of the local result and of the reference, for
-some hundred calls at a time; then all of them are summed at once. Only :meth:`Errors.read` waits for a device.
+some hundred calls at a time; then all of them are summed at once. Only reading waits for a device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Generic
 
 import torch
 
 from ..capture import private
-from ..capture.totals import Totals, kind_on, ratio
+from ..capture.totals import Key, Totals, kind_on, ratio
 from ..records import Precision
 from .engine import Followed
-from .samples import own_sample, owners, summed
+from .samples import SIZE, own_sample, owners, summed
 
 Tensor = torch.Tensor
 _BATCH = 256
@@ -38,24 +40,50 @@ _LOST_ALL, _NONZERO_TRUE, _VANISHED = map(_COLUMNS.index, ("lost_all", "nonzero_
 
 
 @dataclass(slots=True)
-class _Row:
-    """One result of one call, sampled. The tensors are its own: nothing of the program's is kept."""
+class Row(Generic[Key]):
+    """One result, sampled, and what it is compared with; before: what it was changed from."""
 
-    number: int
+    key: Key
     made: Tensor
     local: Tensor
     reference: Tensor
     before: Tensor | None
     normal: float
-    """The smallest number that the program's dtype holds with all its digits."""
+    """What is smaller may become zero: the smallest number that the program's dtype holds with all its digits."""
+
+
+class Sums(Generic[Key]):
+    """The sums of what was compared, by key."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Row[Key]] = []
+        self._elements = 0
+        self._sums = Totals[Key](*_COLUMNS)
+
+    def add(self, row: Row[Key]) -> None:
+        self._waiting.append(row)
+        self._elements += row.made.numel()
+        if len(self._waiting) >= _BATCH or self._elements >= _BATCH * SIZE:
+            self.fold()
+
+    def fold(self) -> None:
+        """Adds the waiting samples to the sums, all of one device at once: each operator costs a call."""
+        waiting, self._waiting, self._elements = self._waiting, [], 0
+        for device in {row.made.device for row in waiting}:
+            rows = [row for row in waiting if row.made.device == device]
+            self._sums.add_rows([row.key for row in rows], _reduced(rows, device))
+
+    def read(self) -> dict[Key, dict[str, float]]:
+        """All sums, by key and column. Waits for each device."""
+        self.fold()
+        return self._sums.read()
 
 
 class Errors:
-    """Accumulates the errors of the ops of one recording."""
+    """Accumulates the errors of the ops of one recording. The samples are its own: nothing of the program's is kept."""
 
     def __init__(self) -> None:
-        self._waiting: dict[torch.device, list[_Row]] = {}
-        self._sums = Totals[int](*_COLUMNS)
+        self._sums = Sums[int]()
         self._choices = Totals[int]("error", "size", "others", "choices")
         self._effects = Totals[int]("effect")
         self._calls: dict[int, int] = {}
@@ -65,12 +93,9 @@ class Errors:
         self._calls[number] = self._calls.get(number, 0) + 1
         for f in followed:
             if f.made.numel():
-                rows = self._waiting.setdefault(f.made.device, [])
                 local = own_sample(f.local)
                 reference = own_sample(f.reference) if f.local is not f.reference else local
-                rows.append(_Row(number, own_sample(f.made), local, reference, f.before, _normal(f.made.dtype)))
-                if len(rows) >= _BATCH:
-                    self._fold(f.made.device)
+                self._sums.add(Row(number, own_sample(f.made), local, reference, f.before, _normal(f.made.dtype)))
 
     def chose(self, number: int, sums: Tensor) -> None:
         """Adds what one call of op ``number`` chose: the sums of ``choices``."""
@@ -84,17 +109,9 @@ class Errors:
         effect = torch.maximum(products.sum().abs() * share, (products.square().sum() * share).sqrt())
         self._effects.add(number, effect.view(1))
 
-    def _fold(self, device: torch.device) -> None:
-        """Adds the waiting samples of a device to the sums."""
-        rows, self._waiting[device] = self._waiting[device], []
-        if rows:
-            self._sums.add_rows([row.number for row in rows], _reduced(rows, device))
-
     def read(self, above: Mapping[int, set[int]]) -> tuple[Precision, ...]:
         """The error of every op. Only this method waits for a device. above: the ops that made each op's operands."""
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
-            for device in self._waiting:
-                self._fold(device)
             sums, chosen, effects = self._sums.read(), self._choices.read(), self._effects.read()
         return tuple(
             _precision(
@@ -146,7 +163,7 @@ def _normal(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).smallest_normal if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def _reduced(rows: list[_Row], device: torch.device) -> Tensor:
+def _reduced(rows: list[Row[Any]], device: torch.device) -> Tensor:
     """Sums of each row, in the order of the columns above."""
     kind = kind_on(device)
     sizes = [r.made.numel() for r in rows]

@@ -26,7 +26,7 @@ import torch
 from . import integers, private
 from .autograd_nodes import passes_gradient
 from .calls import HALVES, readable
-from .marks import Kept, Origins
+from .marks import Kept, Mark, Origins
 from .updates import sample
 
 Tensor = torch.Tensor
@@ -221,7 +221,8 @@ class Increments:
             return _Rehearsed(func, look, samples, exact)
         if func is COPY:  # an error that was there is gone
             return _Rehearsed(func, look, samples, [exact], kept=STORED)
-        return _Rehearsed(func, look, samples, [exact], targets[0], _decay(func, wide))
+        decay = lambda error: IN_PLACE[func](wide[0] + error, *wide[1:], **named) - exact
+        return _Rehearsed(func, look, samples, [exact], targets[0], decay)
 
     def _wide(self, value: Any, targets: list[Tensor], listed: bool) -> Any:
         """An argument for the rehearsal: float32 samples of tensors that have the target's shape, numbers as they
@@ -240,7 +241,7 @@ class Increments:
         return sample(value).float()
 
     def made(self, call: Call, origins: Origins) -> Changed | None:
-        """Follows a call that made a new tensor. Returns what arrived, if it adds to what the same op made the time
+        """Follows a call that made a new tensor. Returns what arrived, if it changes what the same op made the time
         before."""
         number, func, args, out = call.op, call.func, call.args, call.outputs[0]
         mark = origins.of(out)
@@ -250,58 +251,54 @@ class Increments:
         widened = out.dtype is torch.float32 and func in _ADDS and any(t.dtype in NARROW for t in tensors)
         if out.dtype not in NARROW and not widened:
             return None
+        kept = [self._kept(t, origins) for t in tensors]
         if func in _COPIES:
-            known = self._kept(tensors[-1], origins)
-            if known is not None and func in _WRITES and tensors[-1].dtype is torch.float32:
-                self._remember(out, Kept(known.number))
-                return self._written_back(known, tensors[-1], out)
-            if known is not None and tensors[-1].dtype is out.dtype:
-                mark.kept = known
-                if func in _WRITES:
-                    self._remember(out, known)
-            return None
+            return self._copied_on(func, kept[-1], tensors[-1], out, mark)
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             return None
-        kept = [self._kept(t, origins) for t in tensors]
-        if func in PRODUCTS:
-            changed, error = _product(number, func, kept, tensors, out)
-            mark.kept = Kept(number, error=error)
-            return changed
-        if func in _ADDS:
-            if widened:
-                base = next((k.base for k in kept if k is not None and k.number == number), None)
-                mark.kept = Kept(number, before=base)
-                return None
-            changed, error = self._arrived(number, _ADDS[func] * call.kwargs.get("alpha", 1), kept, tensors, out)
-            mark.kept = Kept(number, error=error)
-            return changed
-        changed, mark.kept = self._multiplied(call, kept, tensors)
-        return changed
-
-    def _multiplied(
-        self, call: Call, kept: list[Kept | None], tensors: list[Tensor]
-    ) -> tuple[Changed | None, Kept | None]:
-        """What a product with a factor makes of a kept tensor, and how much of it arrived where the same op made that
-        the time before, and nothing was added since."""
-        number, func, out = call.op, call.func, call.outputs[0]
-        behind = func is _aten.mul.Tensor and len(tensors) > 1 and not tensors[0].dim()
-        if behind:
-            tensors, kept = tensors[::-1], kept[::-1]
-        if len(tensors) > 1 and (tensors[1].dim() or kept[1] is not None):
-            return None, None
-        scaled = self._scaled(func, call.args, kept[0], tensors[0]) if kept[0] is not None else None
-        if scaled is None or scaled.number != number:
-            return None, scaled or Kept(number)
-        changed, error = _moved(scaled, int(behind), out)
-        return changed, Kept(number, error=error)
-
-    @staticmethod
-    def _written_back(known: Kept, source: Tensor, out: Tensor) -> Changed | None:
-        """How much of a wide sum arrived in the narrow tensor from which it was computed."""
-        if known.before is None or known.before.numel() != sample(out).numel():
+        index = _carried(func, number, kept, tensors, out)
+        mark.kept, old = Kept(number), kept[index] if index is not None else None
+        if index is None or old is None:
             return None
-        due = (sample(source) - known.before).abs() > _NOISE * known.before.float().abs()
-        return Changed(due.sum(), (due & (sample(out) != known.before)).sum(), 0)
+        if widened:  # how much of it arrives shows when it is cast back
+            mark.kept = Kept(number, old.base)
+            return None
+
+        # ---- the same call on what the operand should be: without the last rounding, and without all of them
+        part = sample if func not in PRODUCTS else lambda t: t
+        wide = [part(t).float() if t.dim() or not out.dim() else t.float() for t in tensors]
+        base = part(tensors[index]) if old.base is None else old.base
+        exact = base.float() if old.exact is None else old.exact
+        again = lambda values: func(*(values.pop(0) if isinstance(a, Tensor) else a for a in args), **call.kwargs)
+        exact, true = (
+            again([*wide[:index], start, *wide[index + 1 :]])
+            for start in (exact, exact if old.error is None else exact + old.error)
+        )
+        if old.number != number:
+            mark.kept = Kept(old.number, base.clone(), exact, true - exact)
+            return None
+        now = part(out).float()
+        error = true - now
+        mark.kept = Kept(number, error=error)
+        due = (exact - base.float()).abs() > _NOISE * base.float().abs()
+        if func in PRODUCTS:  # only their errors are judged
+            due = torch.zeros_like(due)
+        return Changed(due.sum(), (due & (now != base)).sum(), index, _share(error, now))
+
+    def _copied_on(self, func: Any, known: Kept | None, source: Tensor, out: Tensor, mark: Mark) -> Changed | None:
+        """A tensor is copied, or its values are written to another one."""
+        if known is None or source.dtype not in (out.dtype, torch.float32):
+            return None
+        if source.dtype is out.dtype:
+            mark.kept = known
+            if func in _WRITES:
+                self._remember(out, known)
+        elif func in _WRITES:  # a sum that was computed in float32 from what was in this tensor
+            self._remember(out, Kept(known.number))
+            if known.base is not None and known.base.numel() == sample(out).numel():
+                due = (sample(source) - known.base).abs() > _NOISE * known.base.float().abs()
+                return Changed(due.sum(), (due & (sample(out) != known.base)).sum(), 0)
+        return None
 
     def _kept(self, tensor: Tensor, origins: Origins) -> Kept | None:
         """What is known about a tensor, or about what was copied to its memory: an average's parameter is reached
@@ -316,40 +313,6 @@ class Increments:
         self._copied[_memory_of(tensor)] = private.StorageWeakRef(tensor.untyped_storage()), known
         if len(self._copied) > _MOST_KNOWN:
             self._copied = {key: entry for key, entry in self._copied.items() if not entry[0].expired()}
-
-    @staticmethod
-    def _arrived(
-        number: int, sign: float, kept: list[Kept | None], tensors: list[Tensor], out: Tensor
-    ) -> tuple[Changed | None, Tensor | None]:
-        """How much of a sum arrived in ``out``, where the same op made one of the operands the time before, and the
-        errors so far."""
-        index = next(
-            (n for n, k in enumerate(kept) if k is not None and k.number == number and tensors[n].shape == out.shape),
-            None,
-        )
-        if index is None or len(tensors) != 2 or tensors[1 - index].shape not in (out.shape, ()):
-            return None, None
-        old, other = kept[index], tensors[1 - index]
-        assert old is not None, "the index is that of a kept tensor"
-        base = sample(tensors[index]) if old.base is None else old.base
-        other = other.float() if other.dim() == 0 and out.dim() else sample(other).float()
-        mine = base.float() * old.factor
-        exact = mine + sign * other if index == 0 else other + sign * mine
-        due = (exact - base.float()).abs() > _NOISE * base.float().abs()
-        now = sample(out).float()
-        error = exact - now
-        if old.error is not None:
-            error = error + old.error * old.factor * (1 if index == 0 else sign)
-        return Changed(due.sum(), (due & (now != base)).sum(), index, _share(error, now)), error
-
-    def _scaled(self, func: Any, args: tuple[Any, ...], kept: Kept, tensor: Tensor) -> Kept | None:
-        factor = args[1] if args[0] is tensor else args[0]
-        factor = factor.float() if isinstance(factor, Tensor) else float(factor)
-        if func is _aten.div.Tensor and not isinstance(factor, torch.Tensor) and not factor:
-            return None  # after a division by zero it is no longer followed
-        base = sample(tensor).clone() if kept.base is None else kept.base
-        factor = kept.factor * factor if func is _aten.mul.Tensor else kept.factor / factor
-        return Kept(kept.number, base, factor, kept.error)
 
     def after(self, func: Any) -> Changed | None:
         """How much of the call just made arrived."""
@@ -394,29 +357,19 @@ def _one_of_few(known: dict[int, Any], tensor: Tensor) -> tuple[dict[int, Any], 
     return known, memory.cdata in known
 
 
-def _moved(scaled: Kept, index: int, out: Tensor) -> tuple[Changed, Tensor]:
-    """How much of a chain of factors arrived in ``out``, a rate that decays: it should be ``scaled``'s base times its
-    factor. With its errors so far. index: of the operand that is scaled."""
-    assert scaled.base is not None, "what was scaled has a base"
-    exact, now = scaled.base.float() * scaled.factor, sample(out).float()
-    due = (exact - scaled.base.float()).abs() > _NOISE * scaled.base.float().abs()
-    error = exact - now if scaled.error is None else exact - now + scaled.error * scaled.factor
-    return Changed(due.sum(), (due & (now != scaled.base)).sum(), index, _share(error, now)), error
-
-
-def _product(
-    number: int, func: Any, kept: list[Kept | None], tensors: list[Tensor], out: Tensor
-) -> tuple[Changed | None, Tensor | None]:
-    """The error of a product, one of whose operands the same op made the time before, with the error of that."""
-    before = [k if k is not None and k.number == number and k.base is None else None for k in kept]
-    index = next((n for n, k in enumerate(before) if k is not None), None)
-    if index is None or out.numel() > SMALL:
-        return None, None
-    errors = [k.error if k is not None else None for k in before]
-    now = out.float()
-    error = func(*(t.float() if e is None else t.float() + e for t, e in zip(tensors, errors))) - now
-    none = torch.zeros((), dtype=torch.long, device=out.device)
-    return Changed(none, none, index, _share(error, now)), error
+def _carried(func: Any, number: int, kept: Sequence[Kept | None], tensors: Sequence[Tensor], out: Tensor) -> int | None:
+    """The index of the operand that the same op made the time before, or that is scaled from what an op made; None
+    where there is none, or the other one does not go with it."""
+    others = [(*tensors[:n], *tensors[n + 1 :]) for n in range(len(tensors))]
+    if func in PRODUCTS:
+        fits = [out.numel() <= SMALL and k is not None and k.base is None for k in kept]
+    elif func in _ADDS:
+        fits = [t.shape == out.shape and all(o.shape in (t.shape, ()) for o in os) for t, os in zip(tensors, others)]
+    else:  # by a number that is no such tensor
+        fits = [len(kept) - kept.count(None) == 1 and not any(o.dim() for o in os) for os in others]
+    known = [n for n, k in enumerate(kept) if k is not None and fits[n]]
+    own = (n for n in known if kept[n].number == number)  # type: ignore[union-attr]  # known
+    return next(own, None if func not in _SCALES else next(iter(known), None))
 
 
 def _memory_of(tensor: Tensor) -> tuple[int, int]:
@@ -452,16 +405,6 @@ def _normalised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target
     exact = before.float() + torch.where((mean - before.float()).abs() > _FAR * mean.abs(), change, 0.0)
     index = sum(isinstance(a, torch.Tensor) for a in args[:_MEAN])
     return _Rehearsed(func, lambda: [kept], [before], [exact], kept=index)
-
-
-def _decay(func: Any, wide: list[Any]) -> Callable[[Tensor], Tensor]:
-    """What an in-place call does to an error of what it changes. wide: its arguments, in float32."""
-    packet = func.overloadpacket
-    if packet in (_aten.mul_, _aten.div_):
-        return lambda error: IN_PLACE[func](error, wide[1])
-    if packet is _aten.lerp_:
-        return lambda error: error * (1 - wide[2])
-    return lambda error: error
 
 
 def _share(error: Tensor, of: Tensor) -> Tensor:

@@ -64,13 +64,12 @@ class Kept(NamedTuple):
 
     number: int
     base: torch.Tensor | None = None
-    """A sample of what the op made, where this tensor is a multiple of it; None where this tensor is what the op
+    """A sample of what the op made, where this tensor is computed from it; None where this tensor is what the op
     made."""
-    factor: Any = 1.0
+    exact: torch.Tensor | None = None
+    """What this tensor would be if nothing had been rounded since then."""
     error: torch.Tensor | None = None
-    """The errors that its sums have added up, before the factor."""
-    before: torch.Tensor | None = None
-    """For a wide sum of a narrow tensor and something wide: a sample of the narrow one."""
+    """How far that is from what it would be if the op had not rounded the times before, either."""
 
 
 class Mark(Ref):

@@ -72,18 +72,33 @@ class Kept(NamedTuple):
     """How far that is from what it would be if the op had not rounded the times before, either."""
 
 
+class Stored(NamedTuple):
+    """What a cast stored in a narrow dtype, and a tensor was computed from (``capture.stored``): samples in float32."""
+
+    number: int
+    """The cast's op."""
+    now: torch.Tensor
+    lost: torch.Tensor
+    """What was rounded off in all rounds, with its sign."""
+    meant: torch.Tensor
+    """How far the rounds should have moved each number, up or down."""
+    exact: torch.Tensor | None = None
+    """The numbers before they were rounded to whole ones or limited; None where the tensor holds them."""
+
+
 class Mark(Ref):
     """A weak reference to a tensor with what is known about it.
 
-    value, kept: used with numerics (``values``, ``increments``); was: the event before ``.data =``
-    or before a swap.
+    value, kept, stored: used with numerics (``values``, ``increments``, ``stored``); was: the event before
+    ``.data =`` or before a swap.
     """
 
-    __slots__ = ("event", "op", "value", "kept", "was")
+    __slots__ = ("event", "op", "value", "kept", "stored", "was")
     event: int
     op: int
     value: tuple[int, int]
     kept: Kept | None
+    stored: tuple[Stored, ...]
     was: int
 
 

@@ -15,7 +15,8 @@ from .increments import COPY, Call
 from .ops import Form, GrowingOp, made_by
 from .running import AUTOCAST, FUNCTION, RunningCall
 from .session import Session
-from .values import PASSED_ON, RANGE
+from .stored import CONCERNED
+from .values import IN_FULL, PASSED_ON, RANGE
 
 Tensor = torch.Tensor
 _TO_INTEGER = Tensor.__int__, Tensor.__index__
@@ -60,6 +61,9 @@ def long_path(recorder: Session, call: Call, running: RunningCall | None) -> Non
         casts = call.func is TO_COPY and running is not None and running[AUTOCAST]
         if casts and call.outputs and _is_kept(running, call.inputs[0]):
             recorder.values.cached.saw(call.op, call.inputs[0], call.outputs[0])
+        if id(call.func) in CONCERNED and recorder.values.stores.begins(recorder.ops[call.op]):
+            for above in recorder.values.stores.above(recorder.ops[call.op], recorder.ops):
+                above.manner = IN_FULL
         recorder.values.saw(call)
         if call.phase == "optimizer" and call.args and call.func._schema.is_mutable:
             written = call.args[0] if isinstance(call.args[0], (list, tuple)) else call.args[:1]
@@ -90,6 +94,8 @@ def again(
         else:
             inputs, made = [args[i] for i in tensors], [o for o in outputs if o is not None]
             values.saw(Call(op.number, op.func, args, kwargs or {}, inputs, made, op.phase))
+            if op.steady is torch.float32 and not values.stores.carried:
+                op.manner = RANGE
         if op.written and op.phase == "optimizer":
             recorder.updates.written.add(address(args[0]))
     except Exception as error:

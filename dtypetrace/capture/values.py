@@ -23,6 +23,7 @@ from .increments import FOLLOWED, NARROW, PRODUCTS, SMALL, WATCHED, WATCHED_IDS,
 from .marks import Origins
 from .ops import Form, GrowingOp
 from .running import ARGS, FUNCTION, KWARGS, RunningCall
+from .stored import CONCERNED, Stores
 from .totals import Totals
 from .value_sums import OPERANDS, RING, Ranges, RangeTotals
 
@@ -94,6 +95,7 @@ class Values:
         self._sound: dict[int, tuple[int, int]] = {}
         """By op whose updates began to be lost: how many were due and done before."""
         self.increments = Increments()
+        self.stores = Stores()
         self.cached = CachedCasts()
 
     # ------------------------------------------------------------ every call
@@ -254,6 +256,8 @@ class Values:
             and call.inputs
         ):
             changed = self.increments.made(call, self._origins) or changed
+        if id(call.func) in CONCERNED:
+            changed = self.stores.saw(call, self._origins) or changed
         if changed is not None and self._ranges_on(changed.due) is not None:
             self._changes.add(call.op, changed.due, changed.done)
             if changed.drift is not None:

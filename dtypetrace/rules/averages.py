@@ -7,11 +7,11 @@ from dataclasses import replace
 from math import prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Recording, Tried, Value
+from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Origin, Recording, Tried, Value
 from ..source import copies, editing, expressions
 from ..tables.dtypes import DTYPES, HALF
 from ..tables.english import quoted
-from ..tables.operators import tagged, writes
+from ..tables.operators import is_cast, tagged, writes
 from . import wide_weights
 from .advice import advise
 from .checks import born_otherwise
@@ -31,6 +31,11 @@ def find(run: Run) -> list[Finding]:
     found: dict[tuple[object, ...], Finding] = {}
     for v in (*run.recording.values, *_put_back_unchanged(run)):
         op = run.ops[v.op]
+        if is_cast(op):
+            if v.due and op.count >= _MANY and _lost(run, v):
+                f = _of_stored(run, op, v)
+                found.setdefault((f.site.stack[:3], f.site.file, f.site.line), f)
+            continue
         target = next((i for i in op.inputs[v.kept :] if i.dtype in HALF or i.dtype == _COUNTER), None)
         if (
             target is not None
@@ -156,6 +161,28 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
             *((_CORRECTIONS.format(name=quoted(entry)),) if entry and not target.shape else ()),
         ),
     )
+    return replace(found, tried=_tried(run, op, v))
+
+
+def _of_stored(run: Run, op: Op, v: Value) -> Finding:
+    """What was computed in float32 from what the same cast stored the time before (``capture.stored``)."""
+    made, place, given = op.outputs[0], run.place(op), run.operand(op, 0, None).shown
+    origin = Origin("cast", None, op.op, place, True)
+    culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
+    if made in HALF:
+        fix = advise(place, "leave this cast out", f"keep {quoted(given)} in float32 from round to round",
+                     edits=editing.uncast(run.recording, place))  # fmt: skip
+        note = f"{made} cannot change a number by less than {100 * DTYPES[made].rounding:.1g}% of it"
+    else:
+        fix = advise(
+            place, f"keep {quoted(given)} in float32 from round to round, and cast only what is shown or saved"
+        )
+        note = f"{made} cannot change a number by less than 1"
+    if prod(op.shape) == 1:
+        said = f"{v.due - v.done:,} of {v.due:,} calls lose most of what they should have changed"
+    else:
+        said = f"of {1 - v.done / v.due:.0%} of the numbers, most of what they should have changed by is rounded off"
+    found = found_at(run, op, "DT307", culprit, fix, made=made, said=said, notes=(note,))
     return replace(found, tried=_tried(run, op, v))
 
 

@@ -33,7 +33,7 @@ ORDINARY = 4 * ROUNDING
 _SOLVED = 2.0**-14
 """An error that one op in float32 adds, and that is a thousand roundings: it amplifies inside, as a matrix that is
 inverted does."""
-_KEPT = 0.25
+KEPT = 0.25
 """The loss came through an operand that has at least this share of the result's loss."""
 JUMP = 4.0
 """If an op multiplies its operands' error by at least this, it is not one of many ordinary ops."""
@@ -48,17 +48,6 @@ _SIZES = "exact", "total", "product", "root", "sum", "values_and_indices", "chec
 """What asks for the size of a difference."""
 _USUAL = 2.0**-10
 """Numbers at least this large, relative to the operands of a difference, are no leftover of it."""
-_OTHERS = 0.1
-"""Share of choices that would be others: of a healthy router in bfloat16, and of a matcher in float32, under 1%; of the
-routers with a rounded bias in public reports, from 5% on."""
-_APART = 0.125
-"""The least error of what is chosen from, beside its differences, that matters."""
-_OTHERS_COMPARED = 0.25
-"""The same of comparisons, relative to the rarer of their two answers."""
-_COMPARED = 64
-"""The fewest comparisons of a call of which a share says something."""
-_OTHERS_BY_CAST = 0.02
-"""The same where one cast of a wider number makes the difference, which would have been there to choose by."""
 _NEARLY_ALL = 0.9
 _CALLS = 2
 """Once may be a coincidence."""
@@ -155,7 +144,7 @@ class Losses:
         seen, way = {number}, [number]
         at = number
         self._passed[number] = ()
-        least = ORDINARY if self.of[number].spoiled else _KEPT * self.badness(number)
+        least = ORDINARY if self.of[number].spoiled else KEPT * self.badness(number)
         while True:
             p = self.of[at]
             above = [n for n in self.sources(at) if n not in seen]
@@ -171,7 +160,7 @@ class Losses:
                 small = self._vanished(at, seen)
                 if small < 0 < p.vanished and p.vanished * p.calls >= LOST * p.lost_calls:
                     small = at  # each call lost a little of the range, until nothing was left
-                return Cause(at, "amplified", self._rounded(at)) if small < 0 else Cause(small, "flushed")
+                return Cause(at, "amplified", self.rounded(at)) if small < 0 else Cause(small, "flushed")
             seen.add(worst)
             self._passed[number] = tuple(way)
             way.append(worst)
@@ -221,7 +210,7 @@ class Losses:
         most = max(passed, key=lambda n: self.of[n].flushed)
         return most if self.of[number].total < ORDINARY and self.of[most].flushed > 0 else -1
 
-    def _rounded(self, number: int) -> int:
+    def rounded(self, number: int) -> int:
         """The op whose own rounding makes up most of the error of an op's operands, -1 where none is measured."""
         apart = self._apart(number)
         if apart:
@@ -253,8 +242,8 @@ class Losses:
         if apart:
             return apart[1:]
         errors = {n: self._error(n) for n in self.sources(cause.op)}
-        near = [n for n, error in errors.items() if error and error >= _KEPT * max(errors.values())]
-        begins = [n if self._rounds(n) else self._rounded(n) for n in near]
+        near = [n for n, error in errors.items() if error and error >= KEPT * max(errors.values())]
+        begins = [n if self._rounds(n) else self.rounded(n) for n in near]
         return [n for n in dict.fromkeys(begins) if n not in (-1, cause.op, cause.rounded)]
 
     def _apart(self, number: int) -> list[int]:
@@ -270,7 +259,7 @@ class Losses:
         if len(made) != 2 or tagged(op, "scale") or flops(op):
             return []
         one, other = made
-        need = _KEPT * self._error(number)
+        need = KEPT * self._error(number)
         found = []
         for mine, beside in ((one, other), (other, one)):
             shared = self._passing(beside).keys() if self._numbers(mine) <= self._numbers(beside) else frozenset()
@@ -280,7 +269,7 @@ class Losses:
             if worst >= 0 and own[worst] >= need > 0:
                 found.append((own[worst], worst))
         largest = max(found, default=(0.0, -1))[0]
-        return [n for error, n in sorted(found, reverse=True) if error >= _KEPT * largest]
+        return [n for error, n in sorted(found, reverse=True) if error >= KEPT * largest]
 
     def _passing(self, number: int) -> dict[int, float]:
         """The ops that an op's result was computed from, and itself, each with the largest error that can have come
@@ -346,37 +335,6 @@ class Losses:
         bad = max(map(self.badness, sources), default=0.0)
         return self.of[number].total >= JUMP * total or self.badness(number) >= JUMP * bad
 
-    @cached_property
-    def merged_ranks(self) -> list[int]:
-        """Casts to 16 bits that make many neighbours equal, by whose differences the program ranks them: those are
-        wrong, or too many to be computed again."""
-        differences = (n for n, op in enumerate(self.run.ops) if tagged(op, "difference"))
-        differences = (n for n in differences if n not in self.of or self.of[n].lost_in_all >= _KEPT)
-        ranked = dict.fromkeys(self.ranked(n) for n in differences)
-        return [n for n in ranked if n in self.of and self.of[n].merged >= _KEPT]
-
-    def ranked(self, difference: int) -> int:
-        """The cast to 16 bits of computed numbers that an op subtracts from each other, wherever they were put since,
-        to ask which is larger; -1 for none."""
-        op = self.run.ops[difference]
-        if not tagged(op, "difference") or len(op.inputs) != 2 or op.phase not in FORWARD:
-            return -1
-        one, other = (self._stored(i.producer) for i in op.inputs)
-        if one < 0 or one != other:
-            return -1
-        compares = lambda n: tagged(self.run.ops[n], "compare", "equal")
-        return one if any(compares(n) for n, _ in self.run.below([difference], self._scales)) else -1
-
-    def _stored(self, number: int) -> int:
-        """The cast of the program's to 16 bits of computed numbers, of which an op only picks some; -1 for none."""
-        for above in graph.first_operands(self.run.ops, number):
-            op = self.run.ops[above]
-            if is_cast(op) and op.outputs[:1] in (("bfloat16",), ("float16",)):
-                return above if self.narrowed_by_choice(above) else -1
-            if not (self.run.moves(above) or tagged(op, "picks", "join")):
-                return -1
-        return -1
-
     def narrowed_by_choice(self, number: int) -> bool:
         """Whether an op is a cast of the program's that narrows what had been computed in a wider dtype."""
         op = self.run.ops[number]
@@ -421,33 +379,6 @@ class Losses:
         return any(d in NARROW for op in above for d in (*op.outputs, *(i.dtype for i in op.inputs)))
 
     @cached_property
-    def choices(self) -> list[int]:
-        """Forward ops that choose by rounded numbers and choose others than in higher precision: by differences that
-        are rounding to a good part, or that a cast just before rounded more than the numbers; or as integers that serve
-        as indices."""
-        found = []
-        for number, p in self.of.items():
-            op = self.run.ops[number]
-            if p.others < _OTHERS_BY_CAST or op.phase not in FORWARD:
-                continue
-            if is_cast(op):
-                counts = p.others >= _OTHERS and self._serves_as_index(number)
-            elif op.outputs[:1] == ("bool",):
-                counts = prod(op.shape) >= _COMPARED and (p.others >= _OTHERS_COMPARED or self._by_a_cast(number))
-            else:
-                cast = p.apart >= ROUNDING and self._narrowed_before(number) >= 0
-                counts = (cast or p.others >= _OTHERS and p.apart >= _APART) and self._chosen(number)
-            if counts:
-                found.append(number)
-        return found
-
-    def _by_a_cast(self, choice: int) -> bool:
-        """Whether one cast of a wider number, which would have been there to compare by, spoils what is compared."""
-        p = self.of[choice]
-        cast = self.led_to(choice).rounded if p.others >= _OTHERS_BY_CAST and p.apart >= LOST * _APART else -1
-        return cast >= 0 and self.narrowed_by_choice(cast)
-
-    @cached_property
     def mere_rounding(self) -> list[int]:
         """Forward differences that training goes through and that hold more rounding than numbers: what was subtracted
         had been rounded to 16 bits after it was computed, by a cast or as a logarithm.
@@ -469,7 +400,7 @@ class Losses:
     def stored_before(self, difference: int) -> int:
         """The op that rounded most of what a difference subtracts after it had been computed, to 16 bits: a cast of the
         program's or a logarithm, perhaps added up since; -1 where it is none of these."""
-        begun = next(iter(self._apart(difference)), self._rounded(difference))
+        begun = next(iter(self._apart(difference)), self.rounded(difference))
         for number in graph.first_operands(self.run.ops, begun):
             op = self.run.ops[number]
             if op.outputs[:1] not in (("bfloat16",), ("float16",)):
@@ -488,7 +419,7 @@ class Losses:
             return False
         if self._asks_how_far(number, op):
             return True
-        one, other = (list(self._moved(i.producer)) for i in op.inputs)
+        one, other = (list(self.moved(i.producer)) for i in op.inputs)
         both = {*one[:-1]} & {*other[:-1]}
         alone = any(is_cast(self.run.ops[n]) for n in {*one[:-1]} ^ {*other[:-1]})
         rounded = any(self.run.ops[n].outputs[0] in HALF for n in both if is_cast(self.run.ops[n]))
@@ -507,7 +438,7 @@ class Losses:
         below = (self.run.ops[n] for n, _ in self.run.below([number], lambda n: True, _FOLLOWED_BACK))
         return all(tagged(o, *_SIZES) or is_move(o) or is_cast(o) for o in below)
 
-    def _moved(self, number: int) -> Iterator[int]:
+    def moved(self, number: int) -> Iterator[int]:
         """An op and those above it whose numbers it only moves or casts, the one that made them last."""
         for above in graph.first_operands(self.run.ops, number):
             yield above
@@ -522,35 +453,6 @@ class Losses:
     @cached_property
     def _with_gradient(self) -> frozenset[int]:
         return frozenset(op.of for op in self.run.ops if op.phase == "backward" and op.of >= 0)
-
-    def _narrowed_before(self, number: int) -> int:
-        """The cast by which what an op chooses by was made narrower, after it had been computed; -1 for none."""
-        for above in list(graph.first_operands(self.run.ops, number))[1:]:
-            op = self.run.ops[above]
-            if is_cast(op) and op.inputs:
-                computed = self.run.computed(op.inputs[0]) or bool(self.sources(above))
-                return above if narrower(op.outputs[0], op.inputs[0].dtype) and computed else -1
-            if not is_move(op):
-                break
-        return -1
-
-    def _chosen(self, number: int) -> bool:
-        """Whether the program goes on with the places that an op found, and not only with the numbers there."""
-        users = [i for u in self.run.users[number] for i in self.run.ops[u].inputs if i.producer == number]
-        return not users or any(i.dtype not in REAL for i in users)
-
-    def _serves_as_index(self, number: int) -> bool:
-        below = (self.run.ops[n] for n, _ in self.run.below([number], lambda n: is_move(self.run.ops[n])))
-        return any(tagged(op, "picks", "places") and any(i.dtype in REAL for i in op.inputs) for op in below)
-
-    def led_to(self, choice: int) -> Cause:
-        """Where the error began by which an op chooses wrongly."""
-        if (cast := self._narrowed_before(choice)) in self.of and not is_cast(self.run.ops[choice]):
-            return Cause(choice, "amplified", cast)
-        above = max(self.sources(choice), key=self.badness, default=-1)
-        if above >= 0 and self.badness(above) >= _KEPT * min(self.of[choice].apart or 1.0, 1.0):
-            return self.began(above)
-        return Cause(choice, "amplified", self._rounded(choice))
 
     @cached_property
     def gone_at_poles(self) -> list[int]:
@@ -581,23 +483,7 @@ class Losses:
             and self._whole(number)
         ]
 
-    @cached_property
-    def searched_sums(self) -> list[int]:
-        """Forward ops that make running sums in 16 bits, or cast them to it, which are searched for places, where many
-        of the sums are equal to the next one: what stands there is never found, as the rare tokens of a cumulative
-        distribution."""
-        return [
-            number
-            for number, p in self.of.items()
-            if p.merged >= _OTHERS
-            and any(tagged(self.run.ops[n], "running") for n in self._moved(number))
-            and p.introduced >= LOST * p.total
-            and self.run.ops[number].outputs[:1] in (("bfloat16",), ("float16",))
-            and self.run.ops[number].phase in FORWARD
-            and any(tagged(self.run.ops[n], "searches") for n, _ in self.run.below([number], self._scales))
-        ]
-
-    def _scales(self, number: int) -> bool:
+    def scales(self, number: int) -> bool:
         return self.run.moves(number) or tagged(self.run.ops[number], "scale")
 
     def _whole(self, number: int) -> bool:

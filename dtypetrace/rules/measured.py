@@ -18,7 +18,7 @@ from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import listed, quoted
 from ..tables.operators import is_cast, tagged
-from . import averages, narrow_tables, titles, trials
+from . import averages, decisions, narrow_tables, titles, trials
 from .advice import advise
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
@@ -124,7 +124,7 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
         cause = losses.began(number)
         if losses.finds_scale(cause):
             continue
-        shows = _of_one_cast(losses, cause) or losses.compounds(cause.op) or losses.ranked(cause.op) >= 0
+        shows = _of_one_cast(losses, cause) or losses.compounds(cause.op) or decisions.ranked(losses, cause.op) >= 0
         enough = min(least, NOTABLE) if shows else least
         if not p.spoiled and p.total < enough and cause.op in losses.in_16_bits:
             continue
@@ -139,11 +139,11 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
 
 def _known_ways(losses: Losses) -> Iterator[tuple[Cause, int]]:
     """Causes that are known by what an op is for, and not by the error of a result alone."""
-    for number in losses.choices:
-        yield losses.led_to(number), number
+    for number in decisions.choices(losses):
+        yield decisions.led_to(losses, number), number
     for number in losses.mere_rounding:
         yield Cause(number, "amplified", losses.stored_before(number)), number
-    for number in (*losses.searched_sums, *losses.merged_ranks):
+    for number in (*decisions.searched_sums(losses), *decisions.merged_ranks(losses)):
         yield Cause(number, "merged"), number
     for number in _lost_numbers(losses):
         yield losses.began(number), number
@@ -206,7 +206,7 @@ def _said_of_result(losses: Losses, number: int, cause: Cause) -> str:
     if p.others:
         chosen = f"of what {quoted(op.op)}{where} chooses" if p.apart else f"of the indices from {quoted(op.op)}{where}"
         return f"in higher precision {p.others:.0%} {chosen} would be others"
-    if cause.how == "merged" and number in losses.merged_ranks:
+    if cause.how == "merged" and number in decisions.merged_ranks(losses):
         return f"{p.merged:.0%} of them have no order any more, and what is computed from it ranks them"
     if cause.how == "merged":
         return f"{p.merged:.0%} of the places for which these sums are searched cannot be found"

@@ -1,0 +1,138 @@
+"""What a program decides by rounded numbers: what it chooses, compares, ranks and searches for.
+
+A decision sees only differences: of scores near 8 that are a hundredth apart, one rounding leaves nothing, however
+small it was. So it is measured by what would have been decided in higher precision (``reference.choices``), or by
+numbers that have become equal.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from .. import graph
+from ..records import FORWARD
+from ..tables.dtypes import REAL, narrower
+from ..tables.operators import is_cast, is_move, tagged
+from .losses import KEPT, LOST, ROUNDING, Cause, Losses
+
+_OTHERS = 0.1
+"""Share of choices that would be others: of a healthy router in bfloat16, and of a matcher in float32, under 1%; of the
+routers with a rounded bias in public reports, from 5% on."""
+_APART = 0.125
+"""The least error of what is chosen from, beside its differences, that matters."""
+_OTHERS_COMPARED = 0.25
+"""The same of comparisons, relative to the rarer of their two answers."""
+_COMPARED = 64
+"""The fewest comparisons of a call of which a share says something."""
+_OTHERS_BY_CAST = 0.02
+"""The same where one cast of a wider number makes the difference, which would have been there to choose by."""
+
+
+def choices(losses: Losses) -> list[int]:
+    """Forward ops that choose by rounded numbers and choose others than in higher precision: by differences that
+    are rounding to a good part, or that a cast just before rounded more than the numbers; or as integers that serve
+    as indices."""
+    found = []
+    for number, p in losses.of.items():
+        op = losses.run.ops[number]
+        if p.others < _OTHERS_BY_CAST or op.phase not in FORWARD:
+            continue
+        if is_cast(op):
+            counts = p.others >= _OTHERS and _serves_as_index(losses, number)
+        elif op.outputs[:1] == ("bool",):
+            counts = prod(op.shape) >= _COMPARED and (p.others >= _OTHERS_COMPARED or _by_a_cast(losses, number))
+        else:
+            cast = p.apart >= ROUNDING and _narrowed_before(losses, number) >= 0
+            counts = (cast or p.others >= _OTHERS and p.apart >= _APART) and _chosen(losses, number)
+        if counts:
+            found.append(number)
+    return found
+
+
+def _by_a_cast(losses: Losses, choice: int) -> bool:
+    """Whether one cast of a wider number, which would have been there to compare by, spoils what is compared."""
+    p = losses.of[choice]
+    cast = led_to(losses, choice).rounded if p.others >= _OTHERS_BY_CAST and p.apart >= LOST * _APART else -1
+    return cast >= 0 and losses.narrowed_by_choice(cast)
+
+
+def led_to(losses: Losses, choice: int) -> Cause:
+    """Where the error began by which an op chooses wrongly."""
+    if (cast := _narrowed_before(losses, choice)) in losses.of and not is_cast(losses.run.ops[choice]):
+        return Cause(choice, "amplified", cast)
+    above = max(losses.sources(choice), key=losses.badness, default=-1)
+    if above >= 0 and losses.badness(above) >= KEPT * min(losses.of[choice].apart or 1.0, 1.0):
+        return losses.began(above)
+    return Cause(choice, "amplified", losses.rounded(choice))
+
+
+def _narrowed_before(losses: Losses, number: int) -> int:
+    """The cast by which what an op chooses by was made narrower, after it had been computed; -1 for none."""
+    for above in list(graph.first_operands(losses.run.ops, number))[1:]:
+        op = losses.run.ops[above]
+        if is_cast(op) and op.inputs:
+            computed = losses.run.computed(op.inputs[0]) or bool(losses.sources(above))
+            return above if narrower(op.outputs[0], op.inputs[0].dtype) and computed else -1
+        if not is_move(op):
+            break
+    return -1
+
+
+def _chosen(losses: Losses, number: int) -> bool:
+    """Whether the program goes on with the places that an op found, and not only with the numbers there."""
+    users = [i for u in losses.run.users[number] for i in losses.run.ops[u].inputs if i.producer == number]
+    return not users or any(i.dtype not in REAL for i in users)
+
+
+def _serves_as_index(losses: Losses, number: int) -> bool:
+    below = (losses.run.ops[n] for n, _ in losses.run.below([number], lambda n: is_move(losses.run.ops[n])))
+    return any(tagged(op, "picks", "places") and any(i.dtype in REAL for i in op.inputs) for op in below)
+
+
+def merged_ranks(losses: Losses) -> list[int]:
+    """Casts to 16 bits that make many neighbours equal, by whose differences the program ranks them: those are
+    wrong, or too many to be computed again."""
+    differences = (n for n, op in enumerate(losses.run.ops) if tagged(op, "difference"))
+    differences = (n for n in differences if n not in losses.of or losses.of[n].lost_in_all >= KEPT)
+    casts = dict.fromkeys(ranked(losses, n) for n in differences)
+    return [n for n in casts if n in losses.of and losses.of[n].merged >= KEPT]
+
+
+def ranked(losses: Losses, difference: int) -> int:
+    """The cast to 16 bits of computed numbers that an op subtracts from each other, wherever they were put since,
+    to ask which is larger; -1 for none."""
+    op = losses.run.ops[difference]
+    if not tagged(op, "difference") or len(op.inputs) != 2 or op.phase not in FORWARD:
+        return -1
+    one, other = (_stored(losses, i.producer) for i in op.inputs)
+    if one < 0 or one != other:
+        return -1
+    compares = lambda n: tagged(losses.run.ops[n], "compare", "equal")
+    return one if any(compares(n) for n, _ in losses.run.below([difference], losses.scales)) else -1
+
+
+def _stored(losses: Losses, number: int) -> int:
+    """The cast of the program's to 16 bits of computed numbers, of which an op only picks some; -1 for none."""
+    for above in graph.first_operands(losses.run.ops, number):
+        op = losses.run.ops[above]
+        if is_cast(op) and op.outputs[:1] in (("bfloat16",), ("float16",)):
+            return above if losses.narrowed_by_choice(above) else -1
+        if not (losses.run.moves(above) or tagged(op, "picks", "join")):
+            return -1
+    return -1
+
+
+def searched_sums(losses: Losses) -> list[int]:
+    """Forward ops that make running sums in 16 bits, or cast them to it, which are searched for places, where many
+    of the sums are equal to the next one: what stands there is never found, as the rare tokens of a cumulative
+    distribution."""
+    return [
+        number
+        for number, p in losses.of.items()
+        if p.merged >= _OTHERS
+        and any(tagged(losses.run.ops[n], "running") for n in losses.moved(number))
+        and p.introduced >= LOST * p.total
+        and losses.run.ops[number].outputs[:1] in (("bfloat16",), ("float16",))
+        and losses.run.ops[number].phase in FORWARD
+        and any(tagged(losses.run.ops[n], "searches") for n, _ in losses.run.below([number], losses.scales))
+    ]

@@ -148,6 +148,8 @@ class _Reader:
     def __init__(self, names: Any, frames: list[Any], places: list[Any]) -> None:
         self._names: dict[str, tuple[str, ...]] = {}
         self._makes: dict[Any, _Make] = {}
+        self._sizes: dict[str, int] = {}
+        """How many records each table of the recording has."""
         own = _scalar(dict, names).items()
         self._names.update({kind: self.unpack(tuple[str, ...], fields) for kind, fields in own})
         self._makes.clear()
@@ -155,10 +157,11 @@ class _Reader:
         self._places = [Place(tuple(self._frames[_index(i, self._frames)] for i in place)) for place in places]
 
     def results(self, data: Mapping[str, Any]) -> Results:
+        written = dict(zip(self._names.get(Recording.__name__, ()), data["recording"]))
+        self._sizes = {table: len(written.get(table, ())) for table in schema.TABLES.values()}
         recording = self.unpack(Recording, data["recording"])
         findings = self.unpack(tuple[Finding, ...], data["findings"])
         fixes, diff = self.unpack(tuple[Inserted, ...], data["fixes"]), self.unpack(str, data["diff"])
-        schema.check(recording, findings, fixes)
         return Results(recording, tuple(replace(f, sources=recording.sources) for f in findings), fixes, diff)
 
     def unpack(self, kind: Any, data: Any) -> Any:
@@ -192,14 +195,19 @@ class _Reader:
         own, hints = _names(kind), _hints(kind)
         names = self._names.get(kind.__name__, own)
         makes = [self._make(hints[name]) if name in hints else lambda data: None for name in names]
+        tests = [(names.index(name), test) for name, test in schema.tests(kind).items() if name in names]
+        whole = schema.WHOLE.get(kind, lambda made: None)
 
         def make(data: Any) -> Any:
             if type(data) is not list or len(data) != len(makes):
                 raise ValueError(f"a {kind.__name__} of {len(makes)} fields was expected")
             values = [make(item) for make, item in zip(makes, data)]
-            if names == own:
-                return kind(*values)
-            return kind(**{name: value for name, value in zip(names, values) if name in hints})
+            for at, test in tests:
+                if not test(values[at], self._sizes):
+                    raise ValueError(f"{kind.__name__}.{names[at]} cannot be {schema.short(values[at])}")
+            made = kind(*values) if names == own else kind(**{n: v for n, v in zip(names, values) if n in hints})
+            whole(made)
+            return made
 
         return make
 

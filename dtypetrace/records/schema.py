@@ -1,7 +1,7 @@
 """What the fields of a saved trace may hold, beyond their types.
 
 A trace may come from a stranger, and views trust a recording: they follow its numbers from table to table, follow
-chains of steps to their end, and use severities as keys. :func:`check` makes sure that this works. A field's meaning
+chains of steps to their end, and use severities as keys. What is here makes sure that this works. A field's meaning
 follows from its name, which is the same in every record, so a new field of a record needs a line here only if its name
 is new.
 """
@@ -12,11 +12,11 @@ import math
 import re
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from . import PHASES, SEVERITIES, Edit, Finding, Frame, Inserted, Place, Precision, Recording, Region, Value
+from . import PHASES, SEVERITIES, Edit, Finding, Frame, Precision, Recording, Region, Value
 
 LARGEST = 2**63 - 1
 """The largest integer allowed: tables of numbers (pandas) hold no larger ones."""
@@ -44,20 +44,15 @@ Test = Callable[[Any, Mapping[str, int]], bool]
 """Whether a field may hold a value, given how many records each table has."""
 
 
-def check(recording: Recording, findings: tuple[Finding, ...], fixes: tuple[Inserted, ...]) -> None:
-    """Raises ValueError, with one line that says what is wrong, for values that no recording can have."""
-    sizes = {table: len(getattr(recording, table)) for table in set(TABLES.values())}
-    for whole in (recording, *findings, *fixes):
-        _check(whole, sizes)
-    for region in recording.regions:
-        _check_region(region)
+def _check_recording(recording: Recording) -> None:
+    """No event comes from a later one, and views can read what the run was."""
     for number, event in enumerate(recording.events):
         if any(above >= number for above in (*event.parents, *(read.event for read in event.reads))):
             raise ValueError(f"event {number} comes from a later one")
     for name, wanted in _META.items():
         value: Any = recording.meta.get(name, wanted())
         if type(value) is not wanted or wanted is int and not 0 <= value <= LARGEST:
-            raise ValueError(f"meta {name} cannot be {_short(value)}")
+            raise ValueError(f"meta {name} cannot be {short(value)}")
 
 
 def _check_region(region: Region) -> None:
@@ -69,53 +64,22 @@ def _check_region(region: Region) -> None:
                 raise ValueError(f"node {number} of a compiled graph names nodes or steps that it cannot have")
 
 
-def _check(value: Any, sizes: Mapping[str, int]) -> None:
-    waiting = [value]
-    places: set[int] = set()
-    while waiting:
-        value = waiting.pop()
-        kind: Any = type(value)
-        if kind is tuple:
-            waiting += value
-            continue
-        if kind is Place:  # many records share one
-            if id(value) in places:
-                continue
-            places.add(id(value))
-        for name, test in _tests(kind):
-            if not test(getattr(value, name), sizes):
-                raise ValueError(f"{kind.__name__}.{name} cannot be {_short(getattr(value, name))}")
-        if kind is Edit:
-            _check_edit(value)
-        for name in _holders(kind):
-            waiting.append(getattr(value, name))
-
-
 def _check_edit(edit: Edit) -> None:
     """An edit's end is not before its start, and it spans as many lines as the text that it replaces."""
     if not (1, 1) <= edit.start <= edit.end or edit.end[0] - edit.start[0] > edit.before.count("\n"):
         raise ValueError(f"an edit cannot reach from {edit.start} to {edit.end}")
 
 
-@cache
-def _holders(kind: Any) -> tuple[str, ...]:
-    """The fields that may hold records; none for what is no record."""
-    if not is_dataclass(kind):
-        return ()
-    plain = {str, int, float, bool, type(None), Any, Ellipsis}
-    hints = typing.get_type_hints(kind)
-    return tuple(f.name for f in fields(kind) if _saved(f) and not _leaves(hints[f.name]) <= plain)
+WHOLE: dict[Any, Callable[[Any], None]] = {Edit: _check_edit, Region: _check_region, Recording: _check_recording}
+"""What is asked of a whole record; each raises ValueError with one line that says what is wrong."""
 
 
 @cache
-def _tests(kind: Any) -> tuple[tuple[str, Test], ...]:
-    """The fields of a kind of record that could hold a wrong value of the right type, each with its test; none for
-    what is no record."""
-    if not is_dataclass(kind):
-        return ()
+def tests(kind: Any) -> dict[str, Test]:
+    """The fields of a kind of record that could hold a wrong value of the right type, each with its test."""
     hints = typing.get_type_hints(kind)
-    tests = ((f.name, _test(kind, f.name, _leaves(hints[f.name]))) for f in fields(kind) if _saved(f))
-    return tuple((name, test) for name, test in tests if test is not None)
+    found = {f.name: _test(kind, f.name, _leaves(hints[f.name])) for f in fields(kind)}
+    return {name: test for name, test in found.items() if test is not None}
 
 
 def _test(kind: Any, name: str, leaves: set[Any]) -> Test | None:
@@ -153,10 +117,6 @@ def _numbers(value: Any) -> Iterator[int]:
             yield from _numbers(item)
 
 
-def _saved(field: Any) -> bool:
-    return bool(field.metadata.get("saved", True))
-
-
 def _leaves(hint: Any) -> set[Any]:
     """The types that a type is made of: for ``tuple[Step, ...] | None``, these are Step, Ellipsis and None."""
     args = typing.get_args(hint)
@@ -167,6 +127,6 @@ _LONGEST_QUOTED = 40
 """Characters of a wrong value that an error quotes."""
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _LONGEST_QUOTED else text[: _LONGEST_QUOTED - 3] + "..."

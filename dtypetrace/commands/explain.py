@@ -1,23 +1,20 @@
 """``dtypetrace explain``: the meaning of a finding's code or of an error message.
 
-Standard library only; ``rich`` is imported only to draw a page on a terminal.
+Standard library only.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
-from typing import IO
 
 from ..errors import UnknownCodeError
 from ..tables.codes import TITLES
 from ..tables.dtypes import REAL
 from ..tables.refusals import Refusal, in_words, recognise
-from ..terminal import width
 
-__all__ = ["ExplainCommand", "explain", "show"]
+__all__ = ["ExplainCommand", "explain"]
 
 
 class ExplainCommand:
@@ -36,7 +33,7 @@ class ExplainCommand:
         parser.add_argument("words", nargs="*", metavar="CODE", help="a finding's code, or the text of an exception")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
-        show(" ".join(options.words), sys.stdout)
+        print(explain(" ".join(options.words)).rstrip("\n"), flush=True)
         return SystemExit(0)
 
 
@@ -136,21 +133,6 @@ def _packed(refusal: Refusal) -> bool:
     """Whether a matmul met floating numbers and bytes: 4-bit weights are packed in uint8, others are int8."""
     given = set(refusal.dtypes.values())
     return refusal.code == "DT101" and not given.isdisjoint({"uint8", "int8"}) and not given.isdisjoint(REAL)
-
-
-# ---------------------------------------------------------------- on a terminal
-
-
-def show(what: str, stream: IO[str]) -> None:
-    """Prints the explanation: plain Markdown where the stream is piped, drawn on a terminal."""
-    text = explain(what).rstrip("\n")
-    if not stream.isatty() or not what.strip():
-        print(text, file=stream, flush=True)
-        return
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    Console(file=stream, width=width(stream), height=1).print(Markdown(text, code_theme="ansi_dark"))
 
 
 # ---------------------------------------------------------------- the page of a code

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from .. import graph
 from ..records import Edit, Place
@@ -86,19 +85,17 @@ class Repair:
         """All changes that are chosen so far."""
         return [*changes_of(self.problems), *self.added]
 
-    def start(
-        self, what: str, *, shown: bool = False, compared: bool = True, patch: Patch | None = None, **how: Any
-    ) -> Outcome:
+    def start(self, what: str, *, shown: bool = False, compared: bool = True) -> Outcome:
         """Runs the program, after saying what for. Its steps are compared with higher precision, but for the first run:
         that is slow, and which weights its own steps move seldom matters.
-        ``patch``: another one than that of the repair. ``how``: further options of the run. Raises OutOfTime.
+        Raises OutOfTime.
         """
         self.clock.start()
         self.runs += 1
         self.say(f"run {self.runs}{self.clock.passed}: {what}")
         began = time.monotonic()
         many = steps.COMPARED if compared else 0
-        outcome = self.run(patch or self.patch, shown=shown, compare_steps=many, **how)
+        outcome = self.run(self.patch, shown=shown, compare_steps=many)
         self.clock.took(time.monotonic() - began)
         return outcome
 

@@ -13,7 +13,8 @@ from ..parts import attempt
 from ..records import NO_CHANGE, Edit, Finding, Frame, Place, Recording
 from ..tables.english import capitalised, listed
 from . import coverage, wording
-from .cards import DiffBlock, changes_of, file_of
+from .cards import changes_of
+from .edits import DiffBlock, file_of
 
 _LONGEST_CODE = 60
 """Characters of an expression in the headline."""

@@ -3,25 +3,19 @@ a diff. Without source lines the drawing has the words of the labels."""
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..parts import attempt
-from ..records import Edit, Finding, FlowStep, Frame, Place, Recording
+from ..records import Finding, FlowStep, Frame, Place, Recording
 from ..tables.english import rival, subject
 from . import wording
-from .excerpt import joined
+from .edits import DiffBlock, change, file_of, joined
 from .layout import columns
 
 _AROUND = 2
 """Lines shown above and below a labelled one."""
-_CONTEXT = 3
-"""Unchanged lines above and below an edit in the diff that is copied."""
-_LONGEST_PATH = 4096
-_LONGEST_DIFF = 20_000
-"""Characters of a diff that can be copied."""
 _WIDEST = 240
 """Characters of a source line that are shown: a longer one is cut around its span."""
 
@@ -52,21 +46,6 @@ class Window:
     lines: list[SourceLine | None]
     path: str = ""
     """The absolute path, empty for what is no file."""
-
-
-@dataclass
-class DiffBlock:
-    """An edit as lines of a diff, each with its sign, and as text that ``git apply`` takes."""
-
-    file: str
-    lines: list[tuple[str, str]]
-    numbers: list[int]
-    """The number of each line: before the edit, of a new line after it."""
-    text: str
-    path: str = ""
-    """The absolute path, empty for what is no file."""
-    line: int = 0
-    column: int = 0
 
 
 @dataclass
@@ -276,58 +255,3 @@ def _source_line(
     shift = 1 if start else 0
     marks = [Label(columns(text[start:b].expandtabs(4)) + shift, label, kind) for b, _, label, kind in spans]
     return SourceLine(number, [p for p in pieces if p[0]], marks)
-
-
-def change(recording: Recording, edit: Edit) -> DiffBlock | None:
-    """An edit as a diff, None where the program's text is not available."""
-    before = [recording.line(edit.file, number) for number in range(edit.start[0], edit.end[0] + 1)]
-    if not any(before):
-        return None
-    after = (before[0][: edit.start[1] - 1] + edit.after + before[-1][edit.end[1] - 1 :]).split("\n")
-    file, line = wording.relative(edit.file), edit.start[0]
-    lines = _compared(before, after)
-    above, below = (
-        _context(recording, edit.file, line - 1, -1)[::-1],
-        _context(recording, edit.file, edit.end[0] + 1, 1),
-    )
-    around = len(above) + len(below)
-    head = (
-        f"--- a/{file}\n+++ b/{file}\n"
-        f"@@ -{line - len(above)},{len(before) + around} +{line - len(above)},{len(after) + around} @@\n"
-    )
-    whole = [*((" ", a) for a in above), *lines, *((" ", b) for b in below)]
-    text = head + "".join(f"{sign}{written}\n" for sign, written in whole)
-    text = text if len(text) <= _LONGEST_DIFF else ""
-    unchanged = next((n for n, (sign, _) in enumerate(lines) if sign != " "), 0)
-    column = 1 if unchanged else edit.start[1]
-    numbers = list(_numbers(lines, line))
-    return DiffBlock(f"{file}:{line + unchanged}", lines, numbers, text, file_of(edit.file), line + unchanged, column)
-
-
-def _numbers(lines: Sequence[tuple[str, str]], first: int) -> Iterator[int]:
-    old = new = first
-    for sign, _ in lines:
-        yield new if sign == "+" else old
-        old, new = old + (sign != "+"), new + (sign != "-")
-
-
-def _compared(before: list[str], after: list[str]) -> list[tuple[str, str]]:
-    """The lines of a diff with their signs: lines that stay beside others that change have a blank one."""
-    if before == after:
-        return [*(("-", text) for text in before), *(("+", text) for text in after)]
-    whole = difflib.unified_diff(before, after, lineterm="", n=len(before))
-    return [(line[:1], line[1:]) for line in whole][3:]
-
-
-def _context(recording: Recording, file: str, line: int, step: int) -> list[str]:
-    """Up to three known lines from one on, in one direction. Blank lines are not kept, so one between known lines is
-    blank, and one at the end is left out."""
-    known = [recording.line(file, line + step * n) if line + step * n > 0 else "" for n in range(_CONTEXT)]
-    while known and not known[-1]:
-        known.pop()
-    return known
-
-
-def file_of(file: str) -> str:
-    """A file that an editor can open; empty for a notebook's cell and code from a string."""
-    return file if os.path.isabs(file) and len(file) <= _LONGEST_PATH else ""

@@ -14,7 +14,8 @@ from ..tables.english import some, subject
 from ..tables.operators import result_bytes
 from ..terminal import seen, width
 from . import coverage, wording
-from .excerpt import Excerpt, Span, StyledLine, joined, styled
+from .edits import joined
+from .excerpt import Excerpt, Span, StyledLine, styled
 from .layout import Display, columns
 
 MOST_BLOCKS = 10

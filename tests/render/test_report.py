@@ -631,7 +631,9 @@ def test_a_line_with_two_edits_is_shown_as_it_is_in_the_end(tmp_path):
     program = programs.run(tmp_path, "import torch\nm = torch.eye(3).half()\ni = torch.linalg.inv(m)\nj = i + 1")
     shown = report.text(program.recording, program.findings)
     assert "i = torch.linalg.inv(m.to(torch.float32)).to(m.dtype)" in shown
-    assert sum("torch.linalg.inv(m" in line for line in shown.splitlines()) == 3  # where it fails, and before and after the edit
+    assert (
+        sum("torch.linalg.inv(m" in line for line in shown.splitlines()) == 3
+    )  # where it fails, and before and after the edit
 
 
 def test_whether_a_conversion_names_its_dtype_is_reported(tmp_path):

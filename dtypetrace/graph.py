@@ -75,7 +75,7 @@ def lineage(recording: Recording, event: int, expected: str | None = None) -> Li
     reads: list[Read | None] = []
     while event >= 0:
         current = recording.events[event]
-        followed = _followed_read(recording, current, expected)
+        followed = _followed_read(recording, event, expected)
         if followed is not None:
             events.append(current)
             hows.append("attribute")
@@ -206,14 +206,24 @@ def _how(event: Event) -> str:
     return "promotion" if event.how == "promotion" else "value"
 
 
-def _followed_read(recording: Recording, event: Event, expected: str | None) -> Read | None:
+def _followed_read(recording: Recording, number: int, expected: str | None) -> Read | None:
+    event = recording.events[number]
     if event.how == "factory" and tagged(event.op, "like"):
         wrong = expected is not None and event.to != expected
         followed = (r for r in event.reads if r.event >= 0 and not (wrong and _chosen_wrongly(recording, r, expected)))
         return next(followed, None)
-    if not event.reads or event.to == expected or expected is not None and event.to == _most_of_the_run(recording):
+    if not event.reads or event.to == expected:
         return None
+    if expected is not None and event.to == _most_of_the_run(recording):
+        return next((r for r in event.reads if _meet(recording, number, r.event)), None)
     return next((r for r in event.reads if r.event >= 0 and not _chosen_wrongly(recording, r, expected)), None)
+
+
+def _meet(recording: Recording, event: int, other: int) -> bool:
+    """Whether what two events decided meets in one operation, so that one of them had to follow the other. An
+    optimizer's state meets the gradients in whichever dtype it has."""
+    ops = (op for op in recording.ops if op.phase != "optimizer")
+    return any({event, other} <= {i.event for i in op.inputs} for op in ops)
 
 
 def _unfollowed(recording: Recording, event: Event, expected: str | None) -> bool:

@@ -85,8 +85,8 @@ def _without_cast(case: Case) -> str:
     recording = case.recording
     here = [e for e in recording.events if e.how == "cast" and graph.place_of(recording, e.place) == case.here]
     sources = {dtype for e in here for dtype in e.source}
-    if len(sources) != 1 or case.culprit.dtype in sources:
-        return ""
+    if len(sources) != 1 or case.culprit.dtype in sources or case.refused.wants == "kernel":
+        return ""  # of a call that was refused for one dtype alone, it is not known what else was cast with it
     source = sources.pop()
     effect = effects.born_as(case, case.here, source)
     return "" if checks.objection_to(case, effect) else source

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from .. import graph
 from ..records import CAST, Edit, Fix, Place
 from ..source import defaults, dictionaries, editing, expressions, operands, optimizers, regions
-from ..tables.dtypes import FLOATING, HALF
+from ..tables.dtypes import FLOATING, HALF, wider
 from ..tables.english import quoted
 from . import alternatives, checks, ways
 from .advice import advise
@@ -205,6 +205,14 @@ def birth(case: Case) -> Iterator[Fix]:
     else:
         edit = editing.at_birth(case.recording, kind, case.here, case.born)
     words = birth_words(case.culprit, case.born)
+    appended = edit is None or edit.change.target == CAST
+    if kind == "cast" and appended and wider(case.born, case.culprit.dtype):
+        edit = editing.uncast(
+            case.recording, case.here
+        )  # a second cast would not bring back what the first rounds away
+        words = "leave this cast out" if edit is not None else words
+    if kind == "input":
+        edit = _passed_in(case)
     if kind == "load" and case.culprit.holder not in ("parameter", "buffer"):
         yield from _loaded_state(case)
         words = f"cast the loaded tensors to {case.born}"
@@ -214,6 +222,13 @@ def birth(case: Case) -> Iterator[Fix]:
         words = cast_words((edit,), case.born)  # the factory is a library's, and its call takes no dtype
     others = (*alternatives.uncast(case), *alternatives.others(case))
     yield advise(case.here, words, edits=edit, safe=True, others=others)
+
+
+def _passed_in(case: Case) -> Edit | None:
+    """The edit that casts what the program passes in on the line where it was first seen."""
+    given = case.witness.passed, case.witness.position
+    callers = editing.at_callers(case.recording, *case.call, case.born or "", given)
+    return next((edit for place, edit in callers if place.stack[:1] == case.here.stack[:1]), None)
 
 
 def _loaded_state(case: Case) -> Iterator[Fix]:

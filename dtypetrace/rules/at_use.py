@@ -357,7 +357,9 @@ def _ways_back(case: Case, widened: Place | None, wanted: str) -> Iterator[tuple
     callers need it, too; where it widens other tensors; else in the refused call."""
     running = {(frame.file, frame.function) for frame in case.site.stack}
     left = bool(case.here.stack) and (case.here.stack[0].file, case.here.stack[0].function) not in running
-    if case.island and left and (back := editing.back_at_return(case.recording, case.here)) is not None:
+    cast_from = case.flow[0].source if case.flow else ""
+    back = editing.back_at_return(case.recording, case.here) if case.island and left and cast_from == wanted else None
+    if back is not None:
         line, edit = back
         yield Place((line, *case.here.stack[1:])), (edit,), "where it is returned"
     elif case.island and left and widened is None and case.completed is not None:

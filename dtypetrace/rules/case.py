@@ -15,7 +15,7 @@ from ..source import editing, expressions, operands, regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, narrower
 from ..tables.english import listed, quoted
 from ..tables.operators import is_destination, is_move
-from ..tables.rule_language import Gives, Refuses
+from ..tables.rule_language import Gives, Refuses, Unknown
 from . import autocast_off
 from .principles import Verdict
 from .run_facts import Run
@@ -173,10 +173,13 @@ class Case:
         for them."""
         if self.witness.dtype not in FLOATING:
             return ()
-        if not isinstance(refused_with(self.refused, {self.witness.index: dtype}), Refuses):
-            return ()
+        alone = refused_with(self.refused, {self.witness.index: dtype})
         others = (w for w in self.refused.witnesses if w.index != self.witness.index)
         alike = tuple(w for w in others if w.dtype == self.witness.dtype)
+        if isinstance(alone, Unknown) and self.refused.wants == "kernel":
+            return alike  # of what is not known of an operation, that its operands agree is the likeliest
+        if not isinstance(alone, Refuses):
+            return ()
         all_cast = dict.fromkeys((w.index for w in (self.witness, *alike)), dtype)
         return alike if isinstance(refused_with(self.refused, all_cast), Gives) else ()
 
@@ -255,6 +258,8 @@ def wanted_dtype(refused: Refused, culprit: Operand, expected: str | None) -> st
         return next(written, expected)
     if refused.wants == "float":
         return expected if expected in FLOATING else "float32"
+    if refused.wants == "kernel" and culprit.dtype in HALF:
+        return "float32"
     return {"integer": "int64", "bool": "bool"}.get(refused.wants, expected)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ..graph import NOWHERE
 from ..records import CAST, Edit, Fix, Frame, Place
 from ..source import dictionaries, editing
-from ..tables.dtypes import DTYPES, FLOATING, HALF, wider
+from ..tables.dtypes import COMPLEX, DTYPES, FLOATING, HALF, wider
 from ..tables.english import quoted
 from ..tables.operators import tagged
 from .advice import advise
@@ -33,6 +33,8 @@ def target(case: Case) -> str | None:
         wanted = case.wanted
     # a Python number has no dtype to change; narrowing an average would lose what it accumulates
     if wanted == case.culprit.dtype or case.culprit.dtype.startswith("python") or case.kept_wide:
+        return None
+    if case.culprit.dtype in COMPLEX and wanted not in COMPLEX:  # a cast would drop the imaginary part
         return None
     return wanted
 

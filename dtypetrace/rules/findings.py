@@ -33,7 +33,7 @@ from ..source import expressions, operands
 from ..source.patch import disjoint
 from ..tables import refusals
 from ..tables.codes import TITLES
-from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, wider
+from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, wider
 from ..tables.english import quoted, subject
 from ..tables.operators import is_move
 from . import at_use, autocast_off, checks, coded, consequences, culprits, measured, titles, trials
@@ -266,13 +266,16 @@ def _judged(recording: Recording, refused: Refused) -> Judged:
 
 
 def _measure(refused: Refused, chosen: Witness | None, expected: str | None) -> str | None:
-    """The dtype against which a lineage is followed. For an index that became floating, its own cast is wrong."""
+    """The dtype against which a lineage is followed. For an index that became floating, its own cast is wrong; what has
+    no kernel should be float32, whatever the model is in."""
     dtype = chosen.dtype if chosen is not None else ""
     # the only operand, and still refused because it is complex, or because it is real
     if dtype in COUNTERPART and (refused.wants == "complex" or dtype == expected and dtype in COMPLEX):
         return COUNTERPART[dtype]
+    if refused.wants == "kernel" and dtype == expected:
+        return "float32" if dtype in HALF else None
     if refused.wants in _AGREEING:
-        return expected if refused.wants != "kernel" or dtype != expected else None
+        return expected
     return chosen.dtype if chosen is not None and chosen.device else None
 
 
@@ -337,10 +340,20 @@ def _operand(recording: Recording, witness: Witness, measure: str | None, site: 
         origin = Origin("conversion", name, None, place)
     else:
         origin = graph.origin(recording, witness.event, measure, witness.name or None)
+        origin = replace(origin, name=origin.name or _made_for(recording, witness, measure, refused))
         origin = _handed_over(recording, witness, measure, refused) or origin
     return Operand(
         witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin, written, bool(handed)
     )
+
+
+def _made_for(recording: Recording, witness: Witness, measure: str | None, refused: Refused) -> str | None:
+    """The parameter of the model that is what was made at a birth; None where there is none, or several are."""
+    line = graph.lineage(recording, witness.event, measure)
+    held = [
+        p.name for p in refused.model if line is not None and p.event >= 0 and recording.events[p.event] is line.root
+    ]
+    return held[0] if len(held) == 1 else None
 
 
 def _handed_over(recording: Recording, witness: Witness, measure: str | None, refused: Refused) -> Origin | None:

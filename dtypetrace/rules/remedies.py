@@ -120,8 +120,8 @@ def _best(case: Case) -> Fix | None:
             return replace(fix, checked=checks.done(case, fix))
         if best is None:
             best, doubt = fix, why
-            if not fix.edits and (fix.kind != "dtype" or not fix.safe):
-                break  # words on purpose
+            if not fix.edits and fix.kind not in ("dtype", "cast"):
+                break  # no cast does what these words say
     if best is None or not doubt:
         return best
     return without_diff(best, doubt)

@@ -5,6 +5,7 @@ Each is a program, the fragment of the line that is to be blamed, and, where it 
 
 import programs
 import pytest
+from followed import follow
 
 EMA = """
 class Model(nn.Module):
@@ -487,8 +488,54 @@ optimizer.step()
     ),
 }
 
+LIKE_THE_WEIGHTS = {
+    "state of an optimizer": (
+        """
+class Whitening(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            gram = self.state[p].setdefault("gram", torch.eye(p.size(0), dtype=p.dtype))
+            gram.add_(p.grad @ p.grad.T)
+            p.sub_(torch.linalg.inv(gram) @ p.grad)
+net = nn.Linear(4, 4, bias=False).bfloat16()
+optimizer = Whitening(net.parameters(), {})
+net(torch.ones(2, 4).bfloat16()).sum().backward()
+optimizer.step()
+""",
+        "gram = self.state",
+    ),
+    "weights of an adapter": (
+        """
+net = nn.Linear(4, 4).bfloat16()
+spectrum = nn.Parameter(torch.ones(4, 4, dtype=net.weight.dtype))
+delta = torch.fft.ifft2(spectrum).real
+""",
+        "spectrum =",
+    ),
+    "moments of a buffer": (
+        """
+net = nn.Linear(4, 4).bfloat16()
+moments = torch.zeros(4, 4, dtype=net.weight.dtype)
+moments += torch.eye(4)
+factor = torch.linalg.cholesky(moments)
+""",
+        "moments = torch",
+    ),
+    "what meets the weights": (
+        """
+net = nn.Linear(4, 4).bfloat16()
+eye = torch.eye(4, dtype=net.weight.dtype)
+back = torch.linalg.inv(eye - net.weight)
+""",
+        "net = nn",
+    ),
+}
+"""Of an operation without a kernel for half: what takes the weights' dtype and never meets them decided by itself."""
+
 KINDS = (
-    WRITTEN_BEFORE
+    LIKE_THE_WEIGHTS
+    | WRITTEN_BEFORE
     | LEFT_CAST
     | ASSIGNED
     | TRAINED_BESIDE_FROZEN
@@ -506,3 +553,87 @@ def test_the_line_that_decided_is_blamed(tmp_path, text, line):
     program = programs.run(tmp_path, text)
     found = [f for f in program.findings if f.kind == "collision"]
     assert found and line in program.at(found[0].culprit.origin.place)
+
+
+DIFFS = {
+    "both operands of an operation without a kernel": "adj = torch.eye(4).to_sparse().half()\ntwo = torch.sparse.mm(adj, adj)",
+    "three operands": "a, b = torch.eye(4).half(), torch.ones(4, 1).half()\nx = torch.linalg.solve(a, b)",
+    "distances": "a = torch.ones(2, 4).half()\nd = torch.cdist(a, a)",
+    "a dtype that was asked for, inside a library": """
+import torch
+from torch.distributions import MultivariateNormal
+def beam(dtype):
+    spread = torch.eye(4).to(dtype)
+    return MultivariateNormal(torch.zeros(4, dtype=dtype), covariance_matrix=spread).sample()
+out = beam(torch.float16)
+""",
+    "a model that was cast, inside a library": """
+from torch.nn.utils.parametrizations import orthogonal
+def frozen(dtype):
+    return orthogonal(nn.Linear(4, 4), orthogonal_map="cayley").to(dtype)
+out = frozen(torch.bfloat16)(torch.ones(1, 4))
+""",
+    "decoded codes that are returned": """
+def dequantise(q, scale):
+    return q.to(torch.float32) * scale
+net = nn.Linear(4, 4).bfloat16()
+out = net(torch.ones(2, 4).bfloat16()) @ dequantise(torch.ones(4, 4, dtype=torch.int8), 0.5)
+""",
+    "positions that are returned": """
+def table(positions, dim):
+    return positions.float()[:, None] * torch.ones(dim)
+net = nn.Linear(4, 4).bfloat16()
+out = net(torch.ones(2, 4).bfloat16()) @ table(torch.arange(4), 4)
+""",
+    "pixels that are returned": """
+def gray(image):
+    return image.to(torch.float32).mean(0)
+net = nn.Linear(4, 4).half()
+out = net(gray(torch.ones(3, 2, 4, dtype=torch.uint8)))
+""",
+}
+
+
+@pytest.mark.parametrize("text", DIFFS.values(), ids=DIFFS)
+def test_the_diff_works_as_it_is_shown(text, tmp_path):
+    found = follow(tmp_path, text)
+    assert found.clean and len(found.shown) == 1, [fix.why for fix in found.shown]
+
+
+LIBRARY = """
+import torch
+def encode(ids):
+    return torch.ones(len(ids), 4, dtype=torch.bfloat16).float()
+def features(ids):
+    return {"mean": torch.ones(len(ids), 4), "ids": ids}
+class Table:
+    def __init__(self, size):
+        self.rows = torch.linspace(0, 1, 4 * size).view(size, 4)
+"""
+HANDED_ON = {
+    "the result of a call": "made = lib.encode([1, 2])\nout = head(made).float()",
+    "an entry of a result": "made = lib.features([1, 2])\nout = head(made['mean']).float()",
+    "an attribute of an object": "made = lib.Table(2)\nout = head(made.rows).float()",
+}
+
+
+@pytest.mark.parametrize("text", HANDED_ON.values(), ids=HANDED_ON)
+def test_what_a_library_made_is_cast_where_the_program_takes_it(text, tmp_path):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "lib.py").write_text(LIBRARY)
+    imported = (
+        f"import sys\nsys.path.insert(0, {str(folder)!r})\nsys.modules.pop('lib', None)\nimport lib\nsys.path.pop(0)\n"
+    )
+    model = """
+import torch
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 4))
+    def forward(self, h):
+        return self.net(h)
+head = Head().to(torch.bfloat16)
+"""
+    found = follow(tmp_path, imported + model + text)
+    assert found.clean and found.shown

@@ -72,6 +72,11 @@ def op_name(function: Any) -> str:
     return name[2:-2] if name.startswith("__") and name.endswith("__") else name
 
 
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was written to, as far as torch counts that."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
 def readable(tensor: Tensor) -> bool:
     """Whether a tensor's numbers lie in memory of its own: not for sparse, nested and meta tensors, for the zeros that
     forward-mode differentiation makes without memory (reading them ends the process), nor for what vmap and grad
@@ -80,7 +85,6 @@ def readable(tensor: Tensor) -> bool:
         tensor.layout is torch.strided
         and not tensor.is_nested
         and not tensor.is_meta
-        and not tensor.is_nested
         and not tensor._is_zerotensor()
         and not private.of_functorch(tensor)
     )

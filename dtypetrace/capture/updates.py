@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ..records import Rehearsed, State, StateTensors, Update
-from ..tables.dtypes import DTYPES
+from ..tables.dtypes import DTYPES, FLOATING
 from . import private
-from .calls import HALVES, dtype_name, readable, shape_of
+from .calls import HALVES, dtype_name, readable, shape_of, version_of
 from .marks import Ref
 from .rehearsal import Bare, Kept, rehearsed, settings
 
@@ -161,8 +161,6 @@ class _Optimizer:
         self.measuring = False
         self.closure = False
         self.unnamed: list[_Tracked] = []
-        self.entries: dict[str, State] = {}
-        """What the state of the first parameter that has one consists of, by name."""
         self.held: tuple[StateTensors, ...] = ()
         self.kept: tuple[_Steps, ...] = ()
 
@@ -190,7 +188,7 @@ class _Optimizer:
         for tracked in self.known.values():
             parameter = tracked.ref()
             if parameter is not None:
-                tracked.version = -1 if parameter.is_inference() else parameter._version
+                tracked.version = version_of(parameter)
                 if not closure:
                     self._gradient(tracked, parameter)
         for samples in self.samples:
@@ -256,11 +254,8 @@ class _Optimizer:
                 tracked.absent -= 1
                 self._gradient(tracked, parameter)
             local = _local(parameter)
-            if local is not None and (
-                local.data_ptr() in written or not parameter.is_inference() and parameter._version != tracked.version
-            ):
+            if local is not None and (local.data_ptr() in written or version_of(parameter) != tracked.version):
                 tracked.written = True
-        self.entries = self.entries or self._entries(optimizer)
         state = self.steps <= _STATE_FIRST or self.steps % _STATE_EACH == 0
         if state:
             self._look_at_dtypes(optimizer)
@@ -298,20 +293,16 @@ class _Optimizer:
             for (name, dtype, of), (tensors, size, one) in found.items()
         )
 
-    def _entries(self, optimizer: Any) -> dict[str, State]:
-        states = getattr(optimizer, "state", None)
-        given = next((s for s in states.values() if isinstance(s, dict) and s), {}) if isinstance(states, dict) else {}
-        return {
-            str(name): State(str(name), dtype_name(value.dtype), 0.0, event=self.facts.event_of(value))
-            for name, value in given.items()
-            if isinstance(value, Tensor) and value.dtype.is_floating_point
-        }
-
-    def _state(self, measured: tuple[State, ...]) -> tuple[State, ...]:
-        """What was measured of a parameter's state, with the events of its entries, and the single numbers in it."""
+    def _state(self, measured: tuple[State, ...], of: str) -> tuple[State, ...]:
+        """What was measured of the state of a parameter in dtype ``of``, with the events of its entries, and the single
+        numbers in it."""
+        held = {s.name: s for s in self.held if s.weights == of and s.dtype in FLOATING}
+        found = [replace(s, event=held[s.name].event) if s.name in held else s for s in measured]
         known = {s.name for s in measured}
-        found = [replace(s, event=self.entries[s.name].event) if s.name in self.entries else s for s in measured]
-        return (*found, *(s for s in self.entries.values() if measured and s.name not in known))
+        return (
+            *found,
+            *(State(n, s.dtype, 0.0, event=s.event) for n, s in held.items() if measured and n not in known),
+        )
 
     def read(self) -> list[Update]:
         """What the steps did to each parameter."""
@@ -336,7 +327,7 @@ class _Optimizer:
                 "gradient_declared": t.declared,
             }
             row = measured.get(id(t), _NOTHING)
-            found.append(Update(**known, **(row | {"state": self._state(row.get("state", ()))})))
+            found.append(Update(**known, **(row | {"state": self._state(row.get("state", ()), dtype_name(t.dtype))})))
         return found
 
 

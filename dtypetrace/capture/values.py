@@ -18,7 +18,7 @@ from ..records import Value
 from ..tables.dtypes import DTYPES
 from . import integers, private
 from .cached_casts import CachedCasts
-from .calls import NARROW_FLOATS, given_numbers, packets
+from .calls import NARROW_FLOATS, given_numbers, packets, version_of
 from .increments import FOLLOWED, NARROW, PRODUCTS, SMALL, WATCHED, WATCHED_IDS, Call, Changed, Increments, is_plain
 from .marks import Origins
 from .ops import Form, GrowingOp
@@ -182,7 +182,7 @@ class Values:
                 tensors = form.tensors[:OPERANDS]
                 operands = tuple([self._known(ranges, t) for i in tensors if (t := args[i]) is not o])
             mark = marks[id(o)]
-            mark.value = self._measure(ranges, o, number, operands, asked), _version(o)
+            mark.value = self._measure(ranges, o, number, operands, asked), version_of(o)
 
     # ------------------------------------------------------------ which steps
 
@@ -310,7 +310,7 @@ class Values:
                 )
             mark = self._origins.of(o)
             if mark is not None:
-                mark.value = self._measure(ranges, o, number, before, asked), _version(o)
+                mark.value = self._measure(ranges, o, number, before, asked), version_of(o)
 
     def _keep_vanished(self, number: int, numbers: Iterable[Any]) -> None:
         """Keeps a number of Python's that is zero in float16."""
@@ -360,7 +360,7 @@ class Values:
         mark = self._origins.marks.get(id(tensor))
         if mark is None or mark() is not tensor:
             return -1
-        version = _version(tensor)
+        version = version_of(tensor)
         known = getattr(mark, "value", None)
         if known is not None and known[1] == version and self._serial - known[0] < RING:
             return known[0]
@@ -425,10 +425,6 @@ def _kind_of(func: Any) -> int:
     if func.is_view:
         return _VIEW
     return _PRODUCT if packet in _PRODUCTS else _ADDS if packet in _ADDING else _MEASURE
-
-
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
 
 
 def _rows(tensor: Tensor) -> Tensor:

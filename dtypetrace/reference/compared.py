@@ -21,7 +21,6 @@ from .samples import sample
 from .shadows import Shadows
 
 Tensor = torch.Tensor
-_PLAIN = (Tensor, torch.nn.Parameter)
 _LEAST_SAMPLE, _MOST_SAMPLE, _OF_EACH = 1 << 12, 1 << 15, 32
 """Elements of a gradient that are compared: one of so many, because those of an embedding are in a few rows, but at
 least and at most so many."""
@@ -98,12 +97,7 @@ class Comparisons:
         self._sums.fold()
 
     def _held(self, parameter: Tensor, name: str, value: Any) -> None:
-        if (
-            not isinstance(value, Tensor)
-            or type(value) not in _PLAIN
-            or not value.dim()
-            or not value.dtype.is_floating_point
-        ):
+        if not isinstance(value, Tensor) or not plain(value) or not value.dim() or not value.dtype.is_floating_point:
             return
         reference = self._shadows.of(value)
         if reference is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..capture.calls import readable
+from ..capture.calls import readable, version_of
 from ..capture.compiled.ledger import Repeats
 from ..capture.recorder import Recorder
 from ..records import Compared, Precision
@@ -103,11 +103,11 @@ class Follower:
         """Something is about to run that may write to tensors and is not seen. Returns what to call after it."""
         looked_at = tensors if self.on and len(self._shadows) else ()
         known = (t for t in looked_at if readable(t) and self._shadows.of_memory(t) is not None)
-        held = [(t, None if t.is_inference() else t._version) for t in known]
+        held = [(t, version_of(t)) for t in known]
 
         def after() -> None:
             for tensor, version in held:
-                if version is None or tensor._version != version:
+                if version < 0 or version_of(tensor) != version:
                     self._shadows.forget(tensor)
 
         return after

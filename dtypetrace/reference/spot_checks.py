@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..capture import private
-from ..capture.calls import LIFT_FRESH, NARROW_FLOATS, given_numbers, readable
+from ..capture.calls import LIFT_FRESH, NARROW_FLOATS, given_numbers, readable, version_of
 from ..capture.marks import Ref
 from ..capture.ops import is_narrow
 from ..capture.recorder import Recorder
@@ -148,7 +148,10 @@ class SpotChecks(Follower):
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
             exact = torch.as_tensor(data, dtype=torch.float32).to(call.out.device, copy=True)
             if exact.shape == call.out.shape:
-                self._given = [*self._given[1 - _MOST_GIVEN :], (Ref(call.out), _version(call.out), exact, call.number)]
+                self._given = [
+                    *self._given[1 - _MOST_GIVEN :],
+                    (Ref(call.out), version_of(call.out), exact, call.number),
+                ]
                 self._shadows.give(call.out, exact.clone()).makers = (call.number,)
                 self._saw(call.number, [Followed(call.out, exact, exact, None)])
 
@@ -157,7 +160,7 @@ class SpotChecks(Follower):
         self._shadows.clear()
         for alive, version, exact, number in self._given if self.on else ():
             tensor = alive()
-            if tensor is not None and _version(tensor) == version:
+            if tensor is not None and version_of(tensor) == version:
                 self._shadows.give(tensor, exact.clone()).makers = (number,)
 
     def _keep_backward(self, call: Done, kind: int) -> None:
@@ -299,10 +302,6 @@ class SpotChecks(Follower):
     def stop(self) -> None:
         super().stop()
         self._recorder.unfollowed(self)
-
-
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
 
 
 def _work(call: Done) -> int:

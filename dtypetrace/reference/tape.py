@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..capture import private
+from ..capture.calls import version_of
 from .calls import Done, plain, tensors_of
 
 Tensor = torch.Tensor
@@ -88,7 +89,7 @@ class Tape:
             for t in written:
                 held = self._known.get(t.untyped_storage()._cdata)
                 if held is not None and held.alive() is not None:
-                    held.late, held.version = held.version == _version(t), _version(t)
+                    held.late, held.version = held.version == version_of(t), version_of(t)
                     changed.append(held.number)
             kept_args = self._packed(args)
             kept_kwargs = {k: self._packed(v) for k, v in kwargs.items()}
@@ -130,16 +131,16 @@ class Tape:
     def _held(self, t: Tensor) -> _Held | None:
         storage = t.untyped_storage()
         held = self._known.get(storage._cdata)
-        if held is None or held.alive() is not storage or _version(t) not in (held.version, held.version + held.late):
+        if held is None or held.alive() is not storage or version_of(t) not in (held.version, held.version + held.late):
             return None
-        if held.version != _version(t):
-            held.version, held.late = _version(t), False
+        if held.version != version_of(t):
+            held.version, held.late = version_of(t), False
         return held
 
     def _new(self, t: Tensor) -> _Held:
         storage = t.untyped_storage()
         self._storages += 1
-        held = self._known[storage._cdata] = _Held(weakref.ref(storage), self._storages, _version(t))
+        held = self._known[storage._cdata] = _Held(weakref.ref(storage), self._storages, version_of(t))
         return held
 
     # ------------------------------------------------------------ again
@@ -179,10 +180,6 @@ class Tape:
 
 def _place(t: Tensor, storage: int) -> Seen:
     return Seen(storage, t.dtype, tuple(t.shape), t.stride(), int(t.storage_offset()), t.is_conj(), t.is_neg())
-
-
-def _version(t: Tensor) -> int:
-    return -1 if t.is_inference() else t._version
 
 
 def _in(value: Any) -> list[Seen]:

@@ -9,17 +9,13 @@ Compiled regions are computed once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
-
-import torch
 
 from ..capture.recorder import Recorder
 from ..records import Compared, Precision
 from .follow import Reference
 from .regions import Regions
 from .spot_checks import SpotChecks
-from .tape import Tape
 
 
 class TrainingReference:
@@ -35,11 +31,6 @@ class TrainingReference:
         self._followed: Reference | None = None
         self.on = True
 
-    @property
-    def tape(self) -> Tape:
-        """The calls that were followed at last."""
-        return self._now().tape
-
     def begins_with(self, op: Any) -> bool:
         """See :class:`~dtypetrace.capture.session.Reference`, also for what follows."""
         return self.on and self._checks.begins_with(op)
@@ -51,23 +42,9 @@ class TrainingReference:
             self._followed = Reference(self._recorder, steps=self._steps)
         return self._checks if self._followed is None else self._followed
 
-    def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        return self._now().around(func, kernel)
-
-    def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
-        self._now().after(number, func, args, kwargs, out)
-
-    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
-        self._now().called(func, args, kwargs or {}, out)
-
-    def outermost(self, module: torch.nn.Module) -> None:
-        self._now().outermost(module)
-
-    def unseen(self, tensors: Iterable[torch.Tensor]) -> Callable[[], None]:
-        return self._now().unseen(tensors)
-
-    def step_begins(self, optimizer: Any, place: int) -> None:
-        self._now().step_begins(optimizer, place)
+    def __getattr__(self, name: str) -> Any:
+        """What follows the program at present answers for all else, such as ``around``, ``after`` and ``tape``."""
+        return getattr(self._now(), name)
 
     def step_ends(self, optimizer: Any) -> None:
         self._now().step_ends(optimizer)

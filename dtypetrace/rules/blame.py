@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from .. import graph
-from ..records import FORWARD, FlowStep, Op, Operand, Origin, Place
+from ..records import FORWARD, FlowStep, Frame, Op, Operand, Origin, Place
 from ..source import regions
-from ..tables.dtypes import FLOATING, REAL, wider
-from ..tables.operators import is_cast
+from ..tables.dtypes import FLOATING, NARROW, REAL, wider
+from ..tables.operators import NAMED_CASTS, is_cast, writes
 from .run_facts import Run
 
 
@@ -16,6 +16,13 @@ def narrows(op: Op) -> bool:
     """Whether an op makes a narrower dtype than one that it takes."""
     made = op.outputs[0] if op.outputs else ""
     return made in REAL and any(wider(i.dtype, made) for i in op.inputs if i.dtype in REAL)
+
+
+def event_born(run: Run, number: int, dtype: str) -> int:
+    """The event that decided the dtype in which an op computes: that of its model's weights, else of its result."""
+    op = run.ops[number]
+    weights = -1 if narrows(op) and op.phase in FORWARD else run.event_of_weights(op, dtype)
+    return weights if weights >= 0 else event_of_output(run, number)
 
 
 def event_of_output(run: Run, number: int) -> int:
@@ -43,27 +50,133 @@ def made_operand(run: Run, op: Op, dtype: str, event: int) -> Operand:
     return Operand(0, f"result of {op.op}", dtype, (), "", "gradient" if op.phase == "backward" else None, origin)
 
 
-def outgrows(run: Run, number: int, dtype: str) -> bool:
-    """Whether an op that lost values in its dtype is itself the place to change, and not the birth of that dtype.
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """An op whose result lost numbers in a dtype."""
 
-    A cast that loses values, a weight that meets activations, and a stream of another dtype than the
-    model's are mistakes of the birth. But where the program computes in a dtype as configured, in that of its weights
-    or of an autocast region, an op on activations alone (a square in a norm, an epsilon, a scaled loss) is the cause:
-    what goes into it fits.
-    """
-    op = run.ops[number]
+    run: Run
+    number: int
+    dtype: str
+    """That of its result, or of an operand that had been rounded before."""
+    event: int
+    """What decided that dtype."""
+    rounded: bool = False
+    """Whether numbers were rounded, and did not leave the dtype's range."""
+    carried: bool = False
+    """Whether the result is computed from that of the call before: a state that is carried on."""
+    grows: bool = False
+    """Whether it adds up numbers to much larger ones."""
+
+    @property
+    def op(self) -> Op:
+        return self.run.ops[self.number]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where the dtype was decided in which numbers were lost."""
+
+    culprit: Operand
+    begins: tuple[FlowStep, ...]
+    """The way from there to the op."""
+    event: int = -1
+    """The birth, -1 where the op is the place to change, or gave wider numbers up."""
+    itself: bool = False
+    """Whether the op is the place to change, and not the birth of its dtype."""
+
+
+def decided(damaged: Damaged) -> Decision:
+    """Where the dtype was decided: what the first principle says that applies."""
+    return next(found for principle in _PRINCIPLES if (found := principle(damaged)) is not None)
+
+
+def _given_up(d: Damaged) -> Decision | None:
+    """The op itself is a cast by a line of the program of what it had computed in a wider dtype: whichever tensor's
+    dtype it follows, here the wider numbers were given up. The dtype of a state, which is carried on or written into,
+    was decided with its first one."""
+    of_state = d.carried or any(writes(d.run.ops[user]) for user in d.run.users[d.number])
+    by_choice = d.rounded and not of_state and given_up(d.run, d.number)
+    return _at_cast(d, d.op, -1) if by_choice else None
+
+
+def _cast_for_it(d: Damaged) -> Decision | None:
+    """The function that runs the op cast all of its operands in that dtype for it, and computed nothing in between. In
+    what an op writes into, the dtype was decided before."""
+    if d.carried or writes(d.op) or d.op.phase not in FORWARD:
+        return None
+    taken = [i for i in d.op.inputs if i.dtype == d.dtype]
+    made = [graph.unmoved(d.run.ops, i.producer) for i in taken]
+    casts = [d.run.ops[n] for n in made if n >= 0 and _casts(d, d.run.ops[n])]
+    return _at_cast(d, casts[0], taken[0].event) if casts and len(casts) == len(made) else None
+
+
+def _casts(d: Damaged, cast: Op) -> bool:
+    narrowed = is_cast(cast) and cast.op in NAMED_CASTS and not wider(d.dtype, cast.inputs[0].dtype)
+    return narrowed and not d.run.weight_of(cast.inputs[0]) and _function(d.run, cast) == _function(d.run, d.op)
+
+
+def _as_configured(d: Damaged) -> Decision | None:
+    """The program computes there in the dtype of its weights or of an autocast region, and what goes into the op fits:
+    a square in a norm, an epsilon, a scaled loss. Weights that meet activations are no such op; nor is one that only
+    rounds, where the program cannot keep it out of that dtype."""
+    run, op = d.run, d.op
     taken = [i for i in op.inputs if i.dtype in REAL]
-    by_weight = len(taken) > 1 and any(run.weight_of(i) for i in taken)
-    if is_cast(op) or narrows(op) or op.phase not in FORWARD or by_weight:
-        return False
-    configured = op.module and run.computes_in(number) or run.dominant(op)  # a loss has no weights
-    return configured == dtype or _cast_with_model(run, op, dtype) or by_autocast(run, op, dtype)
+    by_weight = d.dtype in NARROW and len(taken) > 1 and any(run.weight_of(i) for i in taken)
+    if is_cast(op) or narrows(op) or by_weight or not _can_be_kept_out(d):
+        return None
+    configured = op.module and run.computes_in(d.number) or run.dominant(op)  # a loss has no weights
+    with_model = {i.event for i in op.inputs if i.dtype == d.dtype} & run.events_of_weights
+    return _itself(d) if configured == d.dtype or with_model or by_autocast(run, op, d.dtype) else None
 
 
-def _cast_with_model(run: Run, op: Op, dtype: str) -> bool:
-    """Whether an operand is a buffer that got its dtype with its model's weights."""
-    events = {i.event for i in op.inputs if i.dtype == dtype and i.event >= 0}
-    return bool(events & run.events_of_weights)
+def _adds_up(d: Damaged) -> Decision | None:
+    """A running sum rounds what it adds to whole numbers of it, whatever dtype suits those; but who cast them, and then
+    called for the sum, chose its dtype."""
+    born = d.run.origin(d.event, None)
+    cast = born.kind == "cast" and {_named(f) for f in born.place.stack[:1]} <= {*map(_named, d.run.place(d.op).stack)}
+    return _itself(d) if d.grows and not cast and _can_be_kept_out(d) else None
+
+
+def _born(d: Damaged) -> Decision:
+    """The birth of the dtype."""
+    site = d.run.place(d.op)
+    return Decision(made_operand(d.run, d.op, d.dtype, d.event), flow_to(d.run, d.op, d.event, site), d.event)
+
+
+_PRINCIPLES = _given_up, _cast_for_it, _as_configured, _adds_up, _born
+
+
+def given_up(run: Run, number: int) -> bool:
+    """Whether a line of the program casts what it had computed in a wider dtype."""
+    op = run.ops[number]
+    narrowed = is_cast(op) and bool(op.inputs) and op.inputs[0].dtype in REAL and narrows(op)
+    return narrowed and run.computed(op.inputs[0]) and graph.runs_own_line(run.recording, op)
+
+
+def _at_cast(d: Damaged, cast: Op, event: int) -> Decision:
+    place = d.run.place(cast)
+    culprit = made_operand(d.run, d.op, d.dtype, d.event)
+    step = FlowStep(place, cast.op, cast.module, cast.inputs[0].dtype, d.dtype, "cast")
+    return Decision(replace(culprit, origin=Origin("cast", None, cast.op, place, True)), (step,), event)
+
+
+def _itself(d: Damaged) -> Decision:
+    return Decision(at_op(d.run, d.op, made_operand(d.run, d.op, d.dtype, d.event)), (), itself=True)
+
+
+def _can_be_kept_out(d: Damaged) -> bool:
+    """Whether the op made the damaged numbers in forward, and a program can keep it out of its dtype: those that leave
+    the range in any case, those that round on a line of the program's own, or in an autocast region."""
+    own = by_autocast(d.run, d.op, d.dtype) or graph.runs_own_line(d.run.recording, d.op)
+    return d.op.phase in FORWARD and d.dtype in d.op.outputs and (own or not d.rounded)
+
+
+def _function(run: Run, op: Op) -> list[tuple[str, str]]:
+    return [_named(frame) for frame in run.place(op).stack[:1]]
+
+
+def _named(frame: Frame) -> tuple[str, str]:
+    return frame.file, frame.function
 
 
 def by_autocast(run: Run, op: Op, dtype: str) -> bool:

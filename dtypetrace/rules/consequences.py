@@ -90,6 +90,11 @@ def _write_to_what_stays(f: Finding, others: _Others) -> bool:
     return f.code == "DT203" and (itself or any(at == tensor_of(f) and op != f.op for at, op in others.lost))
 
 
+def _measured_to_stand_still(f: Finding, others: _Others) -> bool:
+    """A counter whose dtype says that it will stop, where it was seen to."""
+    return f.code == "DT505" and any(at == tensor_of(f) for at, _ in others.lost)
+
+
 # ---------------------------------------------------------------- told with their cause
 
 
@@ -141,6 +146,7 @@ _LEFT_OUT: tuple[_Rule, ...] = (
     _cast_of_a_refusal,
     _rounded_by_a_write,
     _write_to_what_stays,
+    _measured_to_stand_still,
     _divided_by,
     _rounded_where_it_overflows,
     _of_the_setting,

@@ -29,20 +29,43 @@ from .case import one, short
 from .run_facts import Run, argument_of
 
 
-def keep_wide(run: Run, number: int, culprit: Operand, site: Place, cast: bool) -> Fix:
-    """Where a cast is the cause, the cast has to change; where a float16 model computes as configured, only this op."""
+def keep_wide(run: Run, number: int, culprit: Operand, event: int, cast: bool) -> Fix:
+    """Where a cast is the cause, the cast has to change; where the dtype was decided for these values alone, that line;
+    where a float16 model computes as configured, only this op. ``event``: the birth."""
     op, born = run.ops[number], culprit.origin.place
+    site = run.place(op)
     here = born.stack[:1] == site.stack[:1]
-    if not (cast or culprit.dtype != run.dominant(op) or here):
-        return wide_here(run, number, site)
     wide = _wider_than(culprit.dtype)
     why, same_range = f"keep these values in {wide}", wide == "float32"
     scale = ("scale them down before they are cast",) if cast else ()
+    half = ("keep them in bfloat16, whose range is as wide as float32's",) if same_range else ()
     if here and (edits := _shown(run, number, [_of_cast(run, number)], far=True)):
-        half = ("keep them in bfloat16, whose range is as wide as float32's",) if same_range else ()
         return advise(born, why, edits=edits, others=(*half, *scale), tested=True)
+    if (fix := from_birth(run, culprit, event, [number])) is not None:
+        return replace(fix, alternatives=half)
+    if not (cast or culprit.dtype != run.dominant(op) or here):
+        return wide_here(run, number, site)
     half_too = ", or in bfloat16, whose range is as wide as float32's" if same_range else ""
     return advise(born, f"{why}{half_too}", others=scale)
+
+
+def from_birth(run: Run, culprit: Operand, event: int, numbers: Iterable[int]) -> Fix | None:
+    """A wider dtype where that of these values was decided, with an edit; None where that decides for weights, does not
+    reach all ops ``numbers``, what they make would be made narrow again, or something else objects."""
+    origin, wide = culprit.origin, _wider_than(culprit.dtype)
+    own = event >= 0 and event not in run.events_of_weights and origin.place.stack
+    edit = editing.at_birth(run.recording, origin.kind, origin.place, wide) if own else None
+    if edit is None or not effects.inside(edit, origin.place.stack[0]):  # others may use a variable
+        return None
+    change = DtypeChange(births={event: wide})
+    replay = run.after(change) if checks.sound(run, (edit,), change) else None
+    if replay is None:
+        return None
+    for n in numbers:
+        narrow = run.ops[n].outputs[:1] == (culprit.dtype,)
+        if replay.ops[n].outputs[:1] != (wide,) or narrow and _lost_again(run, replay, n, True) is not None:
+            return None
+    return advise(origin.place, f"keep these values in {wide} from here on", edits=(edit,), tested=True)
 
 
 def wide_here(run: Run, number: int, site: Place) -> Fix:
@@ -97,20 +120,21 @@ def _in_bfloat16(run: Run, number: int, change: str, why: str = "", named: Place
 
 
 def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
-    """One op in float32, in whose dtype numbers become zero that something divides by."""
+    """One op in a wider dtype than that in which numbers become zero that something divides by."""
     op, site = run.ops[number], run.place(run.ops[number])
+    wide = _made_wide(op)
     casts, used = is_cast(op), run.used_as(number) if is_cast(op) else ""
     edits = _shown(run, number, [_of_cast(run, number)] if casts else _of_operands(run, number))
     kept = used or run.operand(op, 0, None).shown if casts and op.inputs else ""
     this = f"keep {quoted(kept)}" if kept else f"compute {quoted(op.op)}"
     if edits:
-        return advise(site, f"{this} in float32", edits=edits, others=alternatives, tested=True)
+        return advise(site, f"{this} in {wide}", edits=edits, others=alternatives, tested=True)
     if not casts and (edits := _cast_back(run, number, list(_of_operands(run, number)), _is_divided)):
-        why = f"{this} in float32, and cast back to {op.outputs[0]} behind what is computed from it"
+        why = f"{this} in {wide}, and cast back to {op.outputs[0]} behind what is computed from it"
         return advise(site, why, edits=edits, others=alternatives, tested=True)
     scaled = f", or scale {'it' if used else 'these values'} up before the cast"
     back = scaled if casts else ", and cast back only what is divided by it"
-    return advise(site, f"{this} in float32{back}", others=alternatives)
+    return advise(site, f"{this} in {wide}{back}", others=alternatives)
 
 
 def cast_wide(run: Run, number: int) -> Fix:

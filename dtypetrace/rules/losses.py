@@ -30,9 +30,6 @@ LOST = 0.5
 """Half of what a tensor should hold: with such an error not one digit is right."""
 ORDINARY = 4 * ROUNDING
 """An error below this is usual after a few ops in bfloat16."""
-_SOLVED = 2.0**-14
-"""An error that one op in float32 adds, and that is a thousand roundings: it amplifies inside, as a matrix that is
-inverted does."""
 KEPT = 0.25
 """The loss came through an operand that has at least this share of the result's loss."""
 JUMP = 4.0
@@ -320,13 +317,6 @@ class Losses:
             own = min(self.of[at].introduced / self.of[at].total, 1.0)
             share *= (1.0 - own * own) ** 0.5
         return way[:rounds] if rounds else way
-
-    def first_jump(self, cause: Cause) -> int:
-        """The first op that made much of an ordinary error: the one that rounded, if it lost more than a rounding."""
-        way = self._way(cause.op) if cause.how == "amplified" else [cause.op]
-        if self.of[way[-1]].introduced >= _SOLVED:
-            return way[-1]
-        return next((n for n in reversed(way[:-1]) if self.jumps(n)), cause.op)
 
     def jumps(self, number: int) -> bool:
         """Whether an op's result, or a part of its numbers, is much worse than all of its operands."""

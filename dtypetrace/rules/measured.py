@@ -13,18 +13,18 @@ from dataclasses import replace
 from math import prod
 
 from .. import graph
-from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Precision
+from ..records import FORWARD, Compared, Finding, Fix, Op, Origin, Place, Precision
 from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import listed, quoted
 from ..tables.operators import is_cast, tagged
 from . import averages, decisions, narrow_tables, titles, trials
 from .advice import advise
-from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
+from .blame import Damaged, Decision, decided, event_born, event_of_output, given_up, unscaled
 from .case import short
 from .checks import born_otherwise
 from .infinities import scaled
-from .kept_wide import keep_wide, scale_loss, wide_here
+from .kept_wide import from_birth, keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
 from .lost_steps import lost_gradients
 from .making import found_at, tensor_of
@@ -63,15 +63,9 @@ def sampled(run: Run) -> Iterable[Finding]:
     losses on one way is shown, because what is computed from it is lost as well.
     """
     losses, causes = _in_sample(run)
-    wide = {cause: number for cause, number in causes.items() if cause.op not in losses.in_16_bits}
-    narrow = {cause: number for cause, number in causes.items() if cause not in wide}
-    # float32 in between rounds no digit away
-    found = [f for f in _of_causes(losses, narrow) if f.culprit is not None and f.culprit.dtype in NARROW]
     tables = list(narrow_tables.measured(losses, narrow_tables.is_spoilt, counted=True))
     yield from tables
-    told = {(f.code, _born(f)) for f in found}
-    found += [f for f in _of_causes(losses, wide) if (f.code, _born(f)) not in told]
-    yield from _beyond(found, _tensors(tables))
+    yield from _beyond(_of_causes(losses, causes), _tensors(tables))
 
 
 def to_try(run: Run) -> list[trials.Asked]:
@@ -172,6 +166,9 @@ def _of_causes(losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
         cause = trials.decided(losses, number, cause)
         finding = _at_op(losses, cause, _said_of_result(losses, number, cause))
         finding = replace(finding, tried=trials.tried(losses, number, cause))
+        between = finding.culprit is not None and finding.culprit.dtype not in NARROW and cause.op in losses.in_16_bits
+        if between:  # float32 in between rounds no digit away
+            continue
         found.setdefault((finding.code, _born(finding)), finding)
     return list(found.values())
 
@@ -265,39 +262,22 @@ def _at_op(
     # a whole gradient that is zero is one, however it came about
     code = "DT305" if gone else _CODES.get(cause.how, "DT308")
     blamed = cause.rounded if cause.rounded >= 0 else cause.op
-    made, step, culprit = _blamed(losses, blamed)
-    site = run.place(op)
-    itself = _to_blame_itself(losses, cause, blamed, made)
-    if itself >= 0:
-        step, culprit = -1, at_op(run, run.ops[itself], culprit)
-    given_up: tuple[FlowStep, ...] = ()
-    carried = losses.comes_back(blamed)  # then the dtype is that which the first one was made in
-    if itself < 0 and cause.how == "amplified" and _rounded_by_choice(run, blamed) and not carried:
-        # whichever tensor's dtype it follows: here the wider numbers were given up
-        by = run.ops[blamed]
-        step, culprit = -1, replace(culprit, origin=Origin("cast", None, by.op, run.place(by), True))
-        given_up = (FlowStep(run.place(by), by.op, by.module, by.inputs[0].dtype, made, "cast"),)
+    damaged = _damaged(losses, cause, blamed)
+    decision, made = decided(damaged), damaged.dtype
+    culprit = decision.culprit
     if (region := unscaled(losses.run, op, culprit)) is not None:
         culprit = replace(culprit, origin=Origin("autocast", None, "autocast", region, True))
     beside = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 and blamed != cause.op else []
     # a call rounds in several of its steps: it is one
     rounded = list({_named(run, n): n for n in reversed(beside)}.values())
     notes = [consequence, *_begins(losses, sorted(rounded), made)]
-    backward = op.phase in ("backward", "recompute")
-    cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
     return found_at(
         run,
         op,
         code,
         culprit,
-        _both_wide(run, cause.op, sorted(rounded), made)
-        if len(rounded) > 1
-        else replace(_wide_here(run, itself, culprit.origin.place, made), alternatives=())
-        if itself >= 0 and cause.how == "miscounted"  # bfloat16 holds fewer whole numbers, not more
-        else _wide_here(run, itself, culprit.origin.place, made)
-        if itself >= 0
-        else _fix(run, cause, blamed, culprit, cast, backward),
-        begins=(*flow_to(run, run.ops[blamed], step, site), *given_up),
+        _fix(run, cause, replace(decision, culprit=culprit), blamed, sorted(rounded)),
+        begins=decision.begins,
         made=made,
         said=_said(p, cause, made, op.op),
         title=_title(p, op, made, named if gone else ""),
@@ -312,61 +292,11 @@ def _title(p: Precision, op: Op, made: str, zero: str) -> str:
     return f"{quoted(op.op)} chooses by what {made} cannot tell apart" if p.others else ""
 
 
-def _to_blame_itself(losses: Losses, cause: Cause, blamed: int, made: str) -> int:
-    """The number of the op that is to blame itself, -1 where the birth of the dtype ``made`` is.
-
-    In float32 nobody chose too narrow a dtype, unless the program cast float64 to it: to blame is the first op that
-    makes much of ordinary roundings. In 16 bits it is an op whose numbers leave the range in which the program computes
-    as configured. One that rounds is to blame where the program can keep it out of that: on a line of the user's own,
-    or in an autocast region.
-    """
-    run = losses.run
-    if _computed_wide(run, blamed, made):
-        return losses.first_jump(cause) if not _came_from_wider(run, blamed, made) else -1
-    op = run.ops[blamed]
-    left_to_program = by_autocast(run, op, made) or graph.runs_own_line(run.recording, op)
-    ranged = cause.how in ("infinite", "flushed") or left_to_program
-    by_itself = made in op.outputs  # and not an operand that had been rounded before
-    grows = cause.how == "amplified" and losses.grows(blamed) and not _cast_beside(run, blamed)
-    if grows and ranged and by_itself and op.phase in FORWARD:
-        return blamed
-    return blamed if ranged and by_itself and outgrows(run, blamed, made) else -1
-
-
-def _rounded_by_choice(run: Run, number: int) -> bool:
-    """Whether a line of the program casts what it had computed in a wider dtype."""
-    op = run.ops[number]
-    narrowed = is_cast(op) and bool(op.inputs) and op.inputs[0].dtype in REAL and narrows(op)
-    return narrowed and run.computed(op.inputs[0]) and graph.runs_own_line(run.recording, op)
-
-
-def _cast_beside(run: Run, number: int) -> bool:
-    """Whether the function in which an op runs cast the operand for it."""
-    born = run.origin(event_of_output(run, number), None)
-    mine, there = run.place(run.ops[number]).stack[:1], born.place.stack[:1]
-    return born.kind == "cast" and [(f.file, f.function) for f in mine] == [(f.file, f.function) for f in there]
-
-
 def _of_one_cast(losses: Losses, cause: Cause) -> bool:
     """Whether a line of the program casts what it had computed in a wider dtype, and an op loses most of it: such a
     cast is nobody's way to compute, and less of its damage counts."""
-    mine = cause.rounded >= 0 and _rounded_by_choice(losses.run, cause.rounded)
+    mine = cause.rounded >= 0 and given_up(losses.run, cause.rounded)
     return mine and losses.of[cause.op].total >= LOST and not losses.cancels(cause.op)
-
-
-def _computed_wide(run: Run, number: int, made: str) -> bool:
-    """Whether what rounded is arithmetic in float32 or wider."""
-    op = run.ops[number]
-    return made in REAL and not wider("float32", made) and not is_cast(op) and op.phase in FORWARD
-
-
-def _came_from_wider(run: Run, number: int, made: str) -> bool:
-    """Whether what an op takes is in its dtype because a line of the program cast wider numbers to it."""
-    event = event_of_output(run, number)
-    decided = run.recording.events[event] if event >= 0 else None
-    if decided is None or decided.how != "cast" or not decided.explicit or not decided.source:
-        return False
-    return wider(decided.source[0], made)
 
 
 def _wide_here(run: Run, number: int, site: Place, made: str) -> Fix:
@@ -376,17 +306,18 @@ def _wide_here(run: Run, number: int, site: Place, made: str) -> Fix:
     return advise(site, f"cast the operands of {quoted(run.ops[number].op)} to float64 here", others=(instead,))
 
 
-def _blamed(losses: Losses, number: int) -> tuple[str, int, Operand]:
-    """The operand that rounded: the op's result; if that is exact, the narrowest operand, which was rounded unseen."""
-    op, p = losses.run.ops[number], losses.of[number]
+def _damaged(losses: Losses, cause: Cause, number: int) -> Damaged:
+    """What rounded: an op's result; if that is exact, its narrowest operand, which was rounded unseen."""
+    run, op, p = losses.run, losses.run.ops[number], losses.of[number]
     parts = (COUNTERPART[d] if d in COMPLEX else d for d in op.outputs)
     made = next((d for d in parts if d in REAL), "")
+    event = event_born(run, number, made)
     narrow = min((i for i in op.inputs if i.dtype in REAL), key=lambda i: DTYPES[i.dtype].digits, default=None)
     if p.introduced < LOST * p.total and narrow is not None and wider(made, narrow.dtype):
-        return narrow.dtype, narrow.event, made_operand(losses.run, op, narrow.dtype, narrow.event)
-    step = losses.run.event_of_weights(op, made)
-    step = step if step >= 0 else event_of_output(losses.run, number)
-    return made, step, made_operand(losses.run, op, made, step)
+        made, event = narrow.dtype, narrow.event
+    rounded = cause.how not in ("infinite", "flushed")
+    carried, grows = losses.comes_back(number), cause.how in ("amplified", "miscounted") and losses.grows(number)
+    return Damaged(run, number, made, event, rounded, carried, grows)
 
 
 def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
@@ -420,33 +351,46 @@ def _share(error: float) -> str:
     return f"{error:.0%}" if error < 1 else f"{error:.2g} times its value"
 
 
-def _fix(run: Run, cause: Cause, number: int, culprit: Operand, cast: bool, backward: bool) -> Fix:
-    op = run.ops[number]
-    site = run.place(op)
-    if cause.how == "infinite":
-        return keep_wide(run, number, culprit, site, cast)
-    if cause.how == "flushed" and backward:
-        return scale_loss(run, site, culprit)
-    origin = culprit.origin.place if culprit.origin.place.stack else site
-    if (
-        is_cast(op)
-        and op.inputs
-        and graph.runs_own_line(run.recording, op)
-        and wider(op.inputs[0].dtype, culprit.dtype)
-    ):
-        wide, used = op.inputs[0].dtype, run.used_as(number)
-        if used and sum(o.place == op.place and is_cast(o) for o in run.ops) > 1:
-            return advise(site, f"keep {quoted(used)} in {wide}", "this line casts all of its module")
-        given = run.operand(op, 0, None).shown
-        event = event_of_output(run, number)
-        edit = editing.uncast(run.recording, site) if event >= 0 else None
-        left = advise(site, "leave this cast out", f"keep {quoted(given)} in {wide}", edits=edit)
-        return born_otherwise(run, left, {event: wide})
-    return advise(
-        site,
-        f"compute {quoted(op.op)} and what uses its result in float32, and cast back afterwards",
-        others=("keep these values in float32 from where they are made",) if origin.stack[:1] != site.stack[:1] else (),
-    )
+def _fix(run: Run, cause: Cause, decision: Decision, number: int, rounded: list[int]) -> Fix:
+    """What to change: where the dtype was decided, if that reaches all that rounded, else how these are computed.
+    ``number``: the op that is to blame, or whose dtype is."""
+    op, made = run.ops[number], decision.culprit.dtype
+    site, origin = run.place(op), decision.culprit.origin.place
+    wide = "float32" if wider("float32", made) else "float64"
+    if cause.how == "infinite" and not decision.itself:
+        cast = any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
+        return keep_wide(run, number, decision.culprit, decision.event, cast)
+    if cause.how == "flushed" and op.phase in ("backward", "recompute"):
+        return scale_loss(run, site, decision.culprit)
+    own_cast = is_cast(op) and graph.runs_own_line(run.recording, op) and wider(op.inputs[0].dtype, made)
+    if own_cast and origin.stack[:1] == site.stack[:1] and len(rounded) < 2:
+        return _uncast(run, number, op, site)
+    if op.phase in FORWARD and (fix := from_birth(run, decision.culprit, decision.event, rounded or [number])):
+        return fix
+    if len(rounded) > 1:
+        return _both_wide(run, cause.op, rounded, wide)
+    if own_cast:
+        return _uncast(run, number, op, site)
+    if decision.itself:
+        fix = _wide_here(run, number, origin, made)
+        # bfloat16 holds fewer whole numbers, not more
+        return replace(fix, alternatives=()) if cause.how == "miscounted" else fix
+    compute = f"compute {quoted(op.op)} and what uses its result in {wide}, and cast back afterwards"
+    if decision.event < 0 or decision.event in run.events_of_weights or origin.stack[:1] == site.stack[:1]:
+        return advise(site, compute)
+    return advise(origin, f"keep these values in {wide} from here on", others=(compute,))
+
+
+def _uncast(run: Run, number: int, op: Op, site: Place) -> Fix:
+    """Without a cast of the program's own."""
+    wide, used = op.inputs[0].dtype, run.used_as(number)
+    if used and sum(o.place == op.place and is_cast(o) for o in run.ops) > 1:
+        return advise(site, f"keep {quoted(used)} in {wide}", "this line casts all of its module")
+    given = run.operand(op, 0, None).shown
+    event = event_of_output(run, number)
+    edit = editing.uncast(run.recording, site) if event >= 0 else None
+    left = advise(site, "leave this cast out", f"keep {quoted(given)} in {wide}", edits=edit)
+    return born_otherwise(run, left, {event: wide})
 
 
 # ---------------------------------------------------------------- masks that are added
@@ -496,9 +440,8 @@ def _named(run: Run, number: int) -> str:
     return f"{quoted(op.op)} ({at})" if at else quoted(op.op)
 
 
-def _both_wide(run: Run, number: int, rounded: list[int], made: str) -> Fix:
+def _both_wide(run: Run, number: int, rounded: list[int], wide: str) -> Fix:
     """Several operands of an op were rounded: it does not help to compute one of them in a wider dtype."""
-    wide = "float32" if wider("float32", made) else "float64"
     op, ops = run.ops[number], listed([_named(run, n) for n in rounded])
     why = f"{quoted(op.op)} takes what {'both' if len(rounded) == 2 else 'all of them'} make"
     return advise(run.place(op), f"compute {ops} in {wide}", why, named=run.place(run.ops[rounded[0]]))

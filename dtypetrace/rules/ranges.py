@@ -14,16 +14,16 @@ from dataclasses import replace
 from math import inf, prod
 
 from .. import graph
-from ..records import FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import listed, quoted
 from ..tables.operators import is_cast, tagged
 from . import titles
 from .advice import advise
-from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
+from .blame import Damaged, Decision, decided, event_born, event_of_output, flow_to, made_operand, narrows, unscaled
 from .case import short
 from .infinities import harm, unmeant
-from .kept_wide import cast_wide, compute_wide, keep_wide, scale_loss, wide_here
+from .kept_wide import cast_wide, compute_wide, from_birth, keep_wide, scale_loss, wide_here
 from .losses import feeds_pole
 from .making import found_at
 from .mechanisms import LEAST_STEPS
@@ -186,13 +186,8 @@ def _overflow(run: Run, first: Value, notes: tuple[str, ...], harmful: bool) -> 
     op = run.ops[first.op]
     made, cast, site = op.outputs[0], narrows(op), run.place(op)
     source = next((i.dtype for i in op.inputs if i.dtype in REAL), made)
-    here = outgrows(run, first.op, made)
-    event = -1
-    if not here:
-        event = -1 if cast else run.event_of_weights(op, made)
-        event = event if event >= 0 else event_of_output(run, first.op)
-    culprit = made_operand(run, op, made, event)
-    culprit = at_op(run, op, culprit) if here else culprit
+    decision = decided(Damaged(run, first.op, made, event_born(run, first.op, made)))
+    culprit = decision.culprit
     peak = max((run.values[i.producer].peak for i in op.inputs if i.producer in run.values), default=0.0)
     upto = f" (up to {peak:.3g})" if 0 < peak < inf else ""
     said = f"finite {source} goes in{upto}, infinity comes out: the largest {made} is {DTYPES[made].largest:.5g}"
@@ -201,8 +196,8 @@ def _overflow(run: Run, first: Value, notes: tuple[str, ...], harmful: bool) -> 
         op,
         "DT301",
         culprit,
-        wide_here(run, first.op, site) if here else keep_wide(run, first.op, culprit, site, cast),
-        begins=flow_to(run, op, event, site),
+        wide_here(run, first.op, site) if decision.itself else keep_wide(run, first.op, culprit, decision.event, cast),
+        begins=decision.begins,
         source=source,
         how="cast" if cast else "value",
         said=said,
@@ -233,17 +228,15 @@ def _flushed_above(run: Run, number: int) -> Value | None:
 def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
     """DT302: numbers that should not be zero, and the op that divides by them."""
     flushing = run.ops[zero.op]
-    dtype, event = flushing.outputs[0], event_of_output(run, zero.op)
-    culprit = made_operand(run, flushing, dtype, event)
-    if outgrows(run, zero.op, dtype):
-        event, culprit = -1, at_op(run, flushing, culprit)
+    dtype = flushing.outputs[0]
+    decision = decided(Damaged(run, zero.op, dtype, event_of_output(run, zero.op)))
     site, where = run.place(op), run.place(flushing)
     least = f"the smallest {dtype} is {DTYPES[dtype].smallest:.0e}"
     said = f"{zero.flushed:,} numbers become zero in {dtype}: {least}"
     if zero.vanished:
         said = f"{zero.vanished:g} is 0 in {dtype}: {least}"
     made = op.outputs[0] if op.outputs else dtype
-    begins, elsewhere = flow_to(run, flushing, event, site), where.stack[:1] != site.stack[:1]
+    begins, elsewhere = decision.begins, where.stack[:1] != site.stack[:1]
     if elsewhere:
         begins = (*begins, FlowStep(where, flushing.op, flushing.module, dtype, dtype, "value", said=said))
     kept = run.used_as(zero.op) if is_cast(flushing) else ""
@@ -253,8 +246,8 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
         run,
         op,
         "DT302",
-        culprit,
-        compute_wide(run, zero.op, larger),
+        decision.culprit,
+        _wide_above_pole(run, decision, zero.op) or compute_wide(run, zero.op, larger),
         begins=begins,
         source=dtype,
         made=made,
@@ -263,6 +256,10 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
         title=f"{quoted(op.op)} meets {values} that became zero in {dtype}" if flushing is not op else "",
         notes=() if elsewhere else (said,),
     )
+
+
+def _wide_above_pole(run: Run, decision: Decision, number: int) -> Fix | None:
+    return None if is_cast(run.ops[number]) else from_birth(run, decision.culprit, decision.event, [number])
 
 
 # ---------------------------------------------------------------- gradients that vanish

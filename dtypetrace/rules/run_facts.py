@@ -106,7 +106,8 @@ class Run:
                 total += sizes
         if not total:
             for p in self.recording.parameters:
-                total[p.dtype] += p.size
+                total[p.dtype] += p.size if p.holder == "parameter" else 0
+            total = +total
         return total.most_common(1)[0][0] if total else None
 
     @cached_property

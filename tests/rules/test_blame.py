@@ -35,9 +35,9 @@ PROGRAMS = {
     ),
     "a matrix that can hardly be inverted": (
         """
-        year = torch.linspace(1964, 2019, 64)
+        year = torch.linspace(1964, 2019, 64)  #!
         x = torch.stack([year**k for k in range(4)], -1)
-        inverse = torch.linalg.inv(x.T @ x)  #!
+        inverse = torch.linalg.inv(x.T @ x)
         shown = inverse @ (x.T @ year)
         error = (x @ shown - year).square().mean()
         print(error.item())

@@ -71,13 +71,13 @@ def test_gradients_that_are_packed_in_8_bits(scale, found, tmp_path):
 
 def test_a_determinant_that_a_limit_replaces(tmp_path):
     text = """
-    cov = torch.eye(16) * 1e-3
+    cov = torch.eye(16) * 1e-3  # born
     for _ in range(3):
-        volume = torch.det(cov).clamp_min(1e-38).log()  # det
+        volume = torch.det(cov).clamp_min(1e-38).log()
     """
     program, codes = said(tmp_path, text)
     assert codes == [("DT302", "underflow")]
-    assert program.at(program.findings[0].culprit.origin.place).endswith("# det")
+    assert program.at(program.findings[0].culprit.origin.place).endswith("# born")
 
 
 def test_exponentials_that_vanish_before_they_are_normalised(tmp_path):

@@ -104,12 +104,12 @@ class View(ABC):
         return census.plain(self.recording)
 
     def to_dataframe(self, of: str = "ops") -> Any:
-        """A ``pandas.DataFrame`` with one row for each distinct op, or, with ``of``, for each of the ``findings``,
+        """A ``pandas.DataFrame`` with one row for each distinct op, or, with ``of``, for each of the
         ``casts``, ``parameters`` or ``gradients``. ``dtypetrace.render.frames.frame`` lists
         the columns. Raises ValueError for another name."""
         from .render import frames
 
-        return frames.frame(*self._shown, of)
+        return frames.frame(self.recording, of)
 
     def precision_plan(self, tolerance: float = 0.05, *, step: Callable[[], Any] | None = None) -> PrecisionPlan:
         """The smallest set of modules to keep in float32 so that results, gradients and updates stay within

@@ -105,7 +105,7 @@ def look(trace: View, number: int) -> None:
         lambda: json.dumps(report.to_json(recording, findings)).encode(),
         lambda: html_report.render(recording, findings).encode(),
         lambda: whole(report.operators_text(recording)),
-        lambda: [trace.to_dataframe(of).to_csv() for of in ("ops", "findings", "casts")],
+        lambda: [trace.to_dataframe(of).to_csv() for of in ("ops", "casts")],
         lambda: [trace.to_dataframe(of).to_csv() for of in ("parameters", "gradients")],
         lambda: _why(trace),
         trace.to_networkx,

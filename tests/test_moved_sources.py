@@ -149,7 +149,7 @@ def views(trace: dtypetrace.view.View, folder: Path) -> dict[str, object]:
     """Everything that a trace can be asked to show, as text."""
     trace.to_json(folder / "report.json")
     trace.report(folder / "report.html")
-    frames = ("ops", "findings", "casts", "parameters", "gradients")
+    frames = ("ops", "casts", "parameters", "gradients")
     return {
         "why": repr(trace.why("net")),
         "why in a notebook": trace.why("net")._repr_html_(),

@@ -282,36 +282,15 @@ def _event(step: FlowStep, kind: str, *, first: bool) -> str:
 
 
 def notes_for(finding: Finding) -> list[str]:
-    """Three short notes for the exception that ends the block: what was born where, where it meets, what to change."""
+    """Three short notes for the exception that ends the block: what happened, the line where the dtype comes from, what
+    to change."""
     notes = [f"dtypetrace {finding.code}: {finding.title}"]
-    if finding.culprit is not None:
-        origin = finding.culprit.origin
+    first = wording.labels(finding)[:-1][:1] if finding.culprit is not None else []
+    notes += [f"dtypetrace: {wording.relative(frame.file)}:{frame.line}: {label}" for frame, label in first]
+    if finding.culprit is not None and not first:
         name = subject(finding.culprit, finding.op, finding.phase, finding.site)
-        verb = "written" if finding.culprit.dtype.startswith("python") else "born"
-        born = f", {verb} at {wording.at(origin.place)}" if origin.place.stack else ""
-        read = next((step for step in finding.flow if step.how == "attribute"), None)
-        if read is not None:
-            elsewhere = read.place.user_frame is not None and read.place.stack[:1] != finding.site.stack[:1]
-            casts = wording.casts_like(read, f" at {wording.at(read.place)}" if elsewhere else "")
-            because = f"{casts}, which is {read.to} because of {wording.at(origin.place)}"
-            if not read.place.stack[0].user:  # the library's names for tensors are not the program's: one is enough
-                notes.append(f"dtypetrace: the {finding.culprit.dtype} comes from here: {because}")
-                return _with_help(finding, notes)
-            born = f": {because}"
-        if origin.op == UNWATCHED:
-            born = f", {wording.UNSEEN_BIRTH}"
-        # a promotion after the birth made the dtype that is refused
-        made = next((s for s in finding.flow[1:] if s.how == "promotion" and s.to == finding.culprit.dtype), None)
-        if made is not None and finding.flow[0].to != made.to:
-            at = wording.at(made.place)
-            both = made.source.split(" + ")
-            met = next((dtype for dtype in both if dtype != finding.flow[0].to), "another dtype")
-            born = f", because {finding.flow[0].to} (born at {wording.at(origin.place)}) meets {met} at {at}"
-        notes.append(f"dtypetrace: {name} is {finding.culprit.dtype}{born}")
-    return _with_help(finding, notes)
-
-
-def _with_help(finding: Finding, notes: list[str]) -> list[str]:
+        unseen = f", {wording.UNSEEN_BIRTH}" if finding.culprit.origin.op == UNWATCHED else ""
+        notes.append(f"dtypetrace: {name} is {finding.culprit.dtype}{unseen}")
     if finding.fix is not None:
         notes.append(f"dtypetrace help: {finding.fix.words if finding.fix.lines else wording.help_for(finding.fix)}")
-    return [seen(note) for note in notes]
+    return list(map(seen, notes))

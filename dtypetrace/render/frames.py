@@ -7,12 +7,12 @@ from operator import attrgetter
 from typing import Any
 
 from .. import graph
-from ..records import PHASES, SEVERITIES, Finding, Place, ReceiptRow, Recording
+from ..records import PHASES, Place, ReceiptRow, Recording
 from ..tables.dtypes import bytes_of
 from . import listings
 
 
-def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") -> Any:
+def frame(recording: Recording, of: str = "ops") -> Any:
     """One of the frames, a ``pandas.DataFrame``. Raises ValueError for another name.
 
     ``ops``: one row for each distinct op, indexed by its number in the recording, in the order of their first call:
@@ -20,9 +20,6 @@ def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") ->
     ``autocast``, ``write``, ``promotion`` or empty, see ``render.listings.OpRow``), autocast (``cpu:bfloat16`` or
     empty), count (calls), file, line, function (innermost), user_file, user_line (the innermost frame of your own
     code).
-
-    ``findings``: one row each, the worst first: code, kind, severity, title, phase, module, op, count, culprit (name),
-    culprit_dtype, born (the origin's kind), born_file, born_line, file, line, user_file, user_line, fix (in words).
 
     ``casts``: from_dtype, to_dtype, change, phase, module, op, round_trip, count, bytes (of all results, by the
     shapes of the first call), file, line, user_file, user_line.
@@ -38,15 +35,14 @@ def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") ->
     the numbers with a gradient that changed), magnitude (mean of the weights), change (mean of a step),
     learning_rate. Values need ``precision="values"``.
 
-    Phase and severity are ordered categories, so sorting puts forward before backward and note before error; modules,
-    ops and dtypes are plain categories.
+    Phase is an ordered category, so sorting puts forward before backward; modules, ops and dtypes are plain categories.
     """
     if of not in _FRAMES:
         raise ValueError(f"there is no frame of {of!r}; there are {', '.join(_FRAMES)}")
     import pandas as pd
 
     rows_of, index, columns = _FRAMES[of]
-    rows = rows_of(recording, findings)
+    rows = rows_of(recording)
     made = pd.DataFrame({name: _typed([get(row) for row in rows], kind) for name, (kind, get) in columns.items()})
     if index:
         kind = "int64" if index == "number" else "str"
@@ -76,8 +72,8 @@ def _typed(entries: list[Any], kind: str) -> Any:
     """A column of its kind, also where it is empty."""
     import pandas as pd
 
-    if kind in ("phase", "severity"):
-        return pd.Categorical(entries, PHASES if kind == "phase" else SEVERITIES, ordered=True)
+    if kind == "phase":
+        return pd.Categorical(entries, PHASES, ordered=True)
     if kind != "integer":
         return pd.Series(entries, dtype=object).astype(kind)
     try:
@@ -104,13 +100,9 @@ def _line(place: Callable[[Any], Place]) -> dict[str, _Column]:
     return {"file": ("str", lambda row: place(row).file), "line": ("integer", lambda row: place(row).line)}
 
 
-def _of_culprit(read: Callable[[Any], Any], nothing: Any = "") -> Callable[[Finding], Any]:
-    return lambda f: read(f.culprit) if f.culprit else nothing
-
-
-_FRAMES: dict[str, tuple[Callable[[Recording, Sequence[Finding]], Sequence[Any]], str, dict[str, _Column]]] = {
+_FRAMES: dict[str, tuple[Callable[[Recording], Sequence[Any]], str, dict[str, _Column]]] = {
     "ops": (
-        lambda recording, findings: listings.ops(recording),
+        lambda recording: listings.ops(recording),
         "number",
         {
             **_own("phase", "phase"),
@@ -122,27 +114,8 @@ _FRAMES: dict[str, tuple[Callable[[Recording, Sequence[Finding]], Sequence[Any]]
             **_where(attrgetter("place"), function=True),
         },
     ),
-    "findings": (
-        lambda recording, findings: findings,
-        "",
-        {
-            **_own("category", "code kind"),
-            **_own("severity", "severity"),
-            **_own("str", "title"),
-            "phase": ("phase", lambda f: f.phase or "other"),
-            **_own("category", "module op"),
-            **_own("integer", "count"),
-            "culprit": ("str", _of_culprit(lambda c: c.shown)),
-            "culprit_dtype": ("category", _of_culprit(lambda c: c.dtype)),
-            "born": ("category", _of_culprit(lambda c: c.origin.kind)),
-            "born_file": ("str", _of_culprit(lambda c: c.origin.file)),
-            "born_line": ("integer", _of_culprit(lambda c: c.origin.line, 0)),
-            **_where(attrgetter("site")),
-            "fix": ("str", lambda f: f.fix.words if f.fix else ""),
-        },
-    ),
     "casts": (
-        lambda recording, findings: listings.casts(recording),
+        lambda recording: listings.casts(recording),
         "",
         {
             "from_dtype": ("category", lambda r: r.source),
@@ -156,7 +129,7 @@ _FRAMES: dict[str, tuple[Callable[[Recording, Sequence[Finding]], Sequence[Any]]
         },
     ),
     "parameters": (
-        lambda recording, findings: listings.parameters(recording),
+        lambda recording: listings.parameters(recording),
         "name",
         {
             **_own("category", "module dtype"),
@@ -167,7 +140,7 @@ _FRAMES: dict[str, tuple[Callable[[Recording, Sequence[Finding]], Sequence[Any]]
         },
     ),
     "gradients": (
-        lambda recording, findings: recording.updates,
+        lambda recording: recording.updates,
         "name",
         {
             "module": ("category", lambda r: r.name.rpartition(".")[0]),

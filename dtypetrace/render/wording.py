@@ -96,14 +96,14 @@ def like_attribute(step: FlowStep) -> str:
     return f"{casts_like(step)}, which is {step.to} {where}"
 
 
-def casts_like(step: FlowStep, where: str = "") -> str:
-    """What casts a tensor to the dtype of an attribute; ``where``: its place, where the program's own line does."""
+def casts_like(step: FlowStep) -> str:
+    """What casts a tensor to the dtype of an attribute."""
     cast, via = quoted(step.receiver) if step.receiver else "a tensor", step.via or "an attribute"
     if inside(step.place):
         return f"{step.place.function}() casts {cast} to {via}"
     if tagged(step.op, "takes_dtype"):
-        return f"{step.op}(){where} takes the dtype of {via}"
-    return f"{step.op}(){where} casts {cast} to {via}" + (f", the dtype of {quoted(step.read)}" if step.read else "")
+        return f"{step.op}() takes the dtype of {via}"
+    return f"{step.op}() casts {cast} to {via}" + (f", the dtype of {quoted(step.read)}" if step.read else "")
 
 
 def _mixed(step: FlowStep) -> str:

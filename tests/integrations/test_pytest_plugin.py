@@ -82,7 +82,7 @@ def test_a_failing_test_shows_the_birth_in_its_failure(ran):
     result.stdout.fnmatch_lines(
         [
             "E  *RuntimeError: mat1 and mat2 must have the same dtype*",
-            "E  *dtypetrace: *is float32, born at *.py:4:12*",
+            "E  *dtypetrace: *.py:4: float32 is born here*",
             "*Captured dtypetrace call*",
             "error[[]DT101]: *",
             "*zeros(rows, 4)*",
@@ -93,7 +93,7 @@ def test_a_failing_test_shows_the_birth_in_its_failure(ran):
 
 def test_a_setting_of_the_project_turns_it_on(ran, pytester):
     pytester.makeini("[pytest]\ndtypetrace = true\n")
-    assert "born at" in ran(DIES).stdout.str()
+    assert "is born here" in ran(DIES).stdout.str()
 
 
 def test_a_passing_test_has_its_findings_in_its_section_and_in_the_summary(ran):
@@ -116,21 +116,21 @@ def test_what_a_fixture_made_is_seen(ran):
         "import pytest\n    @pytest.fixture\n    def x():\n        return blank(2)\n\n    def test_dies(x):",
     )
     result = ran(text.replace("(blank(2))", "(x)"), "--dtypetrace")
-    result.stdout.fnmatch_lines(["*born at *.py:4:12*"])
+    result.stdout.fnmatch_lines(["*.py:4: float32 is born here*"])
 
 
 def test_a_failing_fixture_is_reported_too(ran):
     text = DIES.replace("def test_dies():", "import pytest\n    @pytest.fixture\n    def net():")
     result = ran(text + "\n    def test_uses(net):\n        pass\n", "--dtypetrace")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*born at *.py:4:12*", "*Captured dtypetrace setup*"])
+    result.stdout.fnmatch_lines(["*.py:4: float32 is born here*", "*Captured dtypetrace setup*"])
 
 
 def test_severe_findings_fail_where_asked(ran):
     result = ran(widens(), "--dtypetrace", "--dtypetrace-fail-on", "note")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["dtypetrace: 1 finding of severity note or higher", "dtypetrace DT20*", "dtypetrace: *born at *.py:4:*"]
+        ["dtypetrace: 1 finding of severity note or higher", "dtypetrace DT20*", "dtypetrace: *.py:4: *"]
     )
 
 
@@ -210,7 +210,7 @@ def test_without_the_option_it_imports_and_does_nothing(pytester):
 def test_torch_may_be_imported_by_the_test_itself(ran):
     text = "def test_late():\n    import torch\n    torch.nn.Linear(4, 4).half()(torch.ones(2, 4))\n"
     result = ran(text, "--dtypetrace", process=True)
-    result.stdout.fnmatch_lines(["*born at *.py:3:*"])
+    result.stdout.fnmatch_lines(["*.py:3: *is born here*"])
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ def test_findings_come_back_from_the_workers_of_xdist(ran):
     pytest.importorskip("xdist")
     result = ran(DIES + widens().replace("import torch, pytest", ""), "--dtypetrace", "-n", "2", process=True)
     result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["*born at *.py:4:12*", "*= dtypetrace =*"])
+    result.stdout.fnmatch_lines(["*.py:4: float32 is born here*", "*= dtypetrace =*"])
     listed = result.stdout.str().partition("= dtypetrace =")[2]
     assert "::test_dies" in listed and "::test_widens" in listed
 

@@ -125,7 +125,7 @@ def test_an_exception_inside_the_trainer_gets_the_birth(tmp_path, hf_callback, a
     callback = hf_callback()
     with pytest.raises(RuntimeError) as raised:
         hf(tmp_path, callback, Net(float_mask).bfloat16(), add=add)
-    (born,) = [note for note in raised.value.__notes__ if "born at" in note]
+    (born,) = [note for note in raised.value.__notes__ if "is born here" in note]
     assert "test_trainers.py" in born
     assert callback.trace.findings[0].code == "DT101"
     assert not callback.trace.is_open and (tmp_path / "dtypetrace.html").exists()
@@ -244,7 +244,7 @@ def test_an_exception_inside_lightning_gets_the_birth(tmp_path):
     callback = DtypeTraceCallback()
     with pytest.raises(RuntimeError) as raised:
         lit(tmp_path, callback, Net(lambda rows: torch.ones(rows, 8, dtype=torch.float64)), "bf16-true")
-    assert any("born at" in note and "test_trainers.py" in note for note in raised.value.__notes__)
+    assert any("is born here" in note and "test_trainers.py" in note for note in raised.value.__notes__)
     assert callback.trace.findings[0].severity == "error" and not callback.trace.is_open
 
 
@@ -312,7 +312,7 @@ def test_an_exception_in_a_loop_of_accelerate_gets_the_birth():
 
     with pytest.raises(RuntimeError) as raised:
         accelerated("no", watch, Net(float_mask).bfloat16())
-    assert any("born at" in note for note in raised.value.__notes__)
+    assert any("is born here" in note for note in raised.value.__notes__)
 
 
 def test_nothing_prepared_is_one_line():

@@ -6,7 +6,6 @@ import re
 
 import programs
 import pytest
-import recordings
 
 from dtypetrace.records import Recording
 from dtypetrace.render import frames
@@ -34,18 +33,16 @@ def program(tmp_path_factory):
 def test_the_documented_columns_are_there_with_rows_and_without(program, of):
     reported = re.search(rf"``{of}``(.*?)\n\n", frames.frame.__doc__ + "\n\n", re.S)[1].partition(":")[2]
     reported = re.sub(r"\(.*?\)", "", reported, flags=re.S)
-    full, empty = program.trace.to_dataframe(of), frames.frame(Recording(), (), of)
+    full, empty = program.trace.to_dataframe(of), frames.frame(Recording(), of)
     for frame in (full, empty):
         for column in frame.columns:
             assert re.search(rf"\b{column}\b", reported), column
-    assert list(full.dtypes.map(str)) == list(empty.dtypes.map(str)) or of == "findings"
+    assert list(full.dtypes.map(str)) == list(empty.dtypes.map(str))
     assert len(empty) == 0
 
 
 def test_another_name_is_reported_which_there_are(program):
-    with pytest.raises(
-        ValueError, match="there is no frame of 'op'; there are ops, findings, casts, parameters, gradients"
-    ):
+    with pytest.raises(ValueError, match="there is no frame of 'op'; there are ops, casts, parameters, gradients"):
         program.trace.to_dataframe("op")
 
 
@@ -109,13 +106,6 @@ def test_gradients_show_what_the_steps_met_and_did(tmp_path):
         and not weight["differs"]
         and weight["peak"] == 4.0
     )
-
-
-def test_findings_sort_by_severity():
-    findings = tuple(recordings.finding(severity=s) for s in ("note", "error", "warning")) + (recordings.bare("plan"),)
-    frame = frames.frame(Recording(), findings, "findings").sort_values("severity", ascending=False)
-    assert list(frame.severity.astype(str)) == ["error", "warning", "note", "note"]
-    assert list(frame.culprit.astype(str))[:2] == ["input", "input"] and set(frame.born_line) == {3, 0}
 
 
 def test_a_saved_trace_gives_the_same_frames(program, tmp_path):

@@ -12,6 +12,8 @@ a long sum drifts away from its terms.
 The running mean of a batch normalisation is changed inside its kernel: it should move by its momentum towards the
 batch's mean, as long as it is far from that.
 
+Of float32, only sums of a few numbers are followed: it rarely rounds changes away.
+
 A program may also make a new tensor each time: ``total = total + x``, ``average = d * average + (1 - d) * x``. Such a
 call is recognised because the same op made one of its operands the time before, perhaps scaled since then.
 """
@@ -25,7 +27,7 @@ import torch
 
 from . import integers, private
 from .autograd_nodes import passes_gradient
-from .calls import HALVES, readable
+from .calls import HALVES, readable, version_of
 from .marks import Kept, Mark, Origins
 from .updates import sample
 
@@ -46,6 +48,7 @@ _NAMES = (
     "_foreach_lerp_.List", "_foreach_add_.List", "_foreach_add_.Scalar", "_foreach_sub_.List",
     "_foreach_mul_.Scalar", "_foreach_mul_.List", "_foreach_mul_.Tensor",
 )  # fmt: skip
+_SUM_NAMES = "add_.Tensor", "add_.Scalar", "sub_.Tensor", "sub_.Scalar", "add.Tensor", "sub.Tensor"
 _INDEXED_NAMES = "index_add_.default", "scatter_add_.default", "index_put_.default"
 
 
@@ -61,6 +64,7 @@ STORED = -2
 """The index of the operand that a copy writes to, from the end: whether the stored value was computed from what was
 there is not known."""
 _INDEXED = frozenset(map(_overload, _INDEXED_NAMES))
+_SUM_IDS = frozenset(id(_overload(name)) for name in _SUM_NAMES)
 _NORMALISES = {
     _aten.native_batch_norm.default: 6, _aten._native_batch_norm_legit.default: 6, _aten.cudnn_batch_norm.default: 6,
     _aten.miopen_batch_norm.default: 6, _aten._batch_norm_with_update.default: 5,
@@ -137,6 +141,7 @@ class _Drift(NamedTuple):
     memory: Any
     last: Tensor
     error: Tensor
+    version: int
 
 
 class Increments:
@@ -149,6 +154,8 @@ class Increments:
         """By address, memory of the few gradients that are followed."""
         self._copied: dict[tuple[int, int], tuple[Any, Kept]] = {}
         self._waiting: _Rehearsed | None = None
+        self.carried = False
+        """Whether the last call that made a new tensor added to what its op made the time before."""
 
     def rest(self) -> None:
         """Drops the references to tensors."""
@@ -161,11 +168,12 @@ class Increments:
             first = args[_MEAN]
         else:
             first = args[0][0] if isinstance(args[0], (list, tuple)) and args[0] else args[0]
-        if not isinstance(first, Tensor) or first.dtype not in NARROW:
+        if not isinstance(first, Tensor) or not _is_followed(func, first):
             return False
         if private.off(private.SUMS):
             return False
-        return private.current_graph_task_id() == -1 or self._accumulates(func, first)
+        outside = private.current_graph_task_id() == -1
+        return outside or first.dtype in NARROW and self._accumulates(func, first)
 
     def _accumulates(self, func: Any, gradient: Tensor) -> bool:
         """Whether the engine adds to the gradient of one of the few parameters that are followed."""
@@ -178,7 +186,7 @@ class Increments:
         """Takes samples of what an in-place call that it follows is about to change, if that kind of call has changed
         it before. once: also if it has not."""
         targets = _targets(func, args)
-        if any(t.dtype not in NARROW or not is_plain(t) for t in targets):
+        if not all(_is_followed(func, t) and is_plain(t) for t in targets):
             return
         if torch.is_grad_enabled() and any(t.requires_grad for t in targets):
             return
@@ -208,7 +216,7 @@ class Increments:
     def _rehearse(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]
     ) -> _Rehearsed | None:
-        """The same call on float32 samples of its arguments."""
+        """The same call on wider samples of its arguments."""
         listed = isinstance(args[0], (list, tuple))
         wide = [self._wide(a, targets, listed) for a in args]
         named = {name: self._wide(a, targets, listed) for name, a in kwargs.items()}
@@ -225,7 +233,7 @@ class Increments:
         return _Rehearsed(func, look, samples, [exact], targets[0], decay)
 
     def _wide(self, value: Any, targets: list[Tensor], listed: bool) -> Any:
-        """An argument for the rehearsal: float32 samples of tensors that have the target's shape, numbers as they
+        """An argument for the rehearsal: wider samples of tensors that have the target's shape, numbers as they
         are."""
         if isinstance(value, (list, tuple)):
             if not listed:
@@ -234,11 +242,12 @@ class Increments:
             return NotImplemented if any(p is NotImplemented for p in parts) else parts
         if not isinstance(value, torch.Tensor):
             return value
+        kind = _wider(targets[0])
         if value.dim() == 0:
-            return value.float()
+            return value.to(kind)
         if not is_plain(value) or value.shape != targets[0].shape or not value.dtype.is_floating_point:
             return NotImplemented
-        return sample(value).float()
+        return sample(value).to(kind)
 
     def made(self, call: Call, origins: Origins) -> Changed | None:
         """Follows a call that made a new tensor. Returns what arrived, if it changes what the same op made the time
@@ -249,7 +258,7 @@ class Increments:
             return None
         tensors = [a for a in args[:2] if isinstance(a, Tensor)]
         widened = out.dtype is torch.float32 and func in _ADDS and any(t.dtype in NARROW for t in tensors)
-        if out.dtype not in NARROW and not widened:
+        if out.dtype not in NARROW and not widened and not is_small_sum(func, out):
             return None
         kept = [self._kept(t, origins) for t in tensors]
         if func in _COPIES:
@@ -266,9 +275,10 @@ class Increments:
 
         # ---- the same call on what the operand should be: without the last rounding, and without all of them
         part = sample if func not in PRODUCTS else lambda t: t
-        wide = [part(t).float() if t.dim() or not out.dim() else t.float() for t in tensors]
+        kind = _wider(out)
+        wide = [(part(t) if t.dim() or not out.dim() else t).to(kind) for t in tensors]
         base = part(tensors[index]) if old.base is None else old.base
-        exact = base.float() if old.exact is None else old.exact
+        exact = base.to(kind) if old.exact is None else old.exact
         again = lambda values: func(*(values.pop(0) if isinstance(a, Tensor) else a for a in args), **call.kwargs)
         exact, true = (
             again([*wide[:index], start, *wide[index + 1 :]])
@@ -277,10 +287,12 @@ class Increments:
         if old.number != number:
             mark.kept = Kept(old.number, base.clone(), exact, true - exact)
             return None
-        now = part(out).float()
+        now = part(out).to(kind)
         error = true - now
         mark.kept = Kept(number, error=error)
-        due = (exact - base.float()).abs() > _NOISE * base.float().abs()
+        self.carried = True
+        noise = _NOISE if kind is torch.float32 else 0.0
+        due = (exact - base.to(kind)).abs() > noise * base.to(kind).abs()
         if func in PRODUCTS:  # only their errors are judged
             due = torch.zeros_like(due)
         return Changed(due.sum(), (due & (now != base)).sum(), index, _share(error, now))
@@ -327,20 +339,23 @@ class Increments:
 
     def _drifted(self, call: _Rehearsed, looked: Tensor) -> Tensor | None:
         """The errors of the calls so far that changed a tensor, relative to its size. They begin anew where something
-        else has written to it."""
+        else has written to it; in float32 also where that wrote the same number."""
         target = call.target
         if target is None or call.decay is None:
             return None
         part = sample if looked.numel() > SMALL else lambda t: t
-        now = part(looked).float()
-        error = part(call.exact[0]) - now
+        exact = call.exact[0]
+        now = part(looked).to(exact.dtype)  # a copy: the target is narrower
+        error = part(exact) - now
         memory = private.StorageWeakRef(target.untyped_storage())
         key = memory.cdata, target.storage_offset(), target.shape
         known = self._drifts.get(key)
-        if known is not None and not known.memory.expired():
-            same = (known.last == part(call.samples[0]).float()).all()
+        version = version_of(target)
+        alone = target.dtype in NARROW or known is not None and version == known.version + 1
+        if known is not None and not known.memory.expired() and alone:
+            same = (known.last == part(call.samples[0]).to(exact.dtype)).all()
             error = error + torch.where(same, call.decay(known.error), 0.0)
-        self._drifts[key] = _Drift(memory, now.clone() if now is looked else now, error)
+        self._drifts[key] = _Drift(memory, now, error, version)
         if len(self._drifts) > _MOST_DRIFTS:
             self._drifts = {key: drift for key, drift in self._drifts.items() if not drift.memory.expired()}
         return _share(error, now)
@@ -370,6 +385,21 @@ def _carried(func: Any, number: int, kept: Sequence[Kept | None], tensors: Seque
     known = [n for n, k in enumerate(kept) if k is not None and fits[n]]
     own = (n for n in known if kept[n].number == number)  # type: ignore[union-attr]  # known
     return next(own, None if func not in _SCALES else next(iter(known), None))
+
+
+def is_small_sum(func: Any, out: Any) -> bool:
+    """Whether a call is a sum of a few numbers in float32, which loses what is smaller than half of its step."""
+    return id(func) in _SUM_IDS and out.dtype is torch.float32 and out.numel() <= SMALL
+
+
+def _is_followed(func: Any, changed: Tensor) -> bool:
+    """Whether an in-place call may round away what it changes."""
+    return changed.dtype in NARROW or is_small_sum(func, changed)
+
+
+def _wider(tensor: Tensor) -> torch.dtype:
+    """The dtype in which a sum is made again."""
+    return torch.float32 if tensor.dtype in NARROW else torch.float64
 
 
 def _memory_of(tensor: Tensor) -> tuple[int, int]:

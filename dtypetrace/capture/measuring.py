@@ -32,8 +32,8 @@ def before(
         return
     thread = recorder.thread_state()
     # torch's own optimizers take lists; one that keeps its state narrower than its weights takes tensor by tensor.
-    # What is copied into weights was computed elsewhere
-    passed = func is COPY or (bool(args) and isinstance(args[0], (list, tuple)))
+    # What is copied into weights was computed elsewhere, and in float32 they lose nothing
+    passed = func is COPY or isinstance(args[0], (list, tuple)) or args[0].dtype is torch.float32
     if not passed or recorder.phase(thread, recorder.place(thread, frame)) != "optimizer":
         try:
             values.increments.before(func, args, kwargs, once=not passed and _is_weight(recorder, args[0]))
@@ -94,7 +94,7 @@ def again(
         else:
             inputs, made = [args[i] for i in tensors], [o for o in outputs if o is not None]
             values.saw(Call(op.number, op.func, args, kwargs or {}, inputs, made, op.phase))
-            if op.steady is torch.float32 and not values.stores.carried:
+            if op.steady is torch.float32 and not (values.stores.carried or values.increments.carried):
                 op.manner = RANGE
         if op.written and op.phase == "optimizer":
             recorder.updates.written.add(address(args[0]))

@@ -81,7 +81,6 @@ class Stores:
 
     def saw(self, call: Call, origins: Origins) -> Changed | None:
         """Follows a call. Returns what arrived, if it stores what it stored the time before."""
-        self.carried = False
         if not call.outputs or not call.inputs or call.phase not in ("forward", "other"):
             return None
         out, source = call.outputs[0], call.inputs[0]

@@ -19,7 +19,19 @@ from ..tables.dtypes import DTYPES
 from . import integers, private
 from .cached_casts import CachedCasts
 from .calls import NARROW_FLOATS, given_numbers, packets, version_of
-from .increments import FOLLOWED, NARROW, PRODUCTS, SMALL, WATCHED, WATCHED_IDS, Call, Changed, Increments, is_plain
+from .increments import (
+    FOLLOWED,
+    NARROW,
+    PRODUCTS,
+    SMALL,
+    WATCHED,
+    WATCHED_IDS,
+    Call,
+    Changed,
+    Increments,
+    is_plain,
+    is_small_sum,
+)
 from .marks import Origins
 from .ops import Form, GrowingOp
 from .running import ARGS, FUNCTION, KWARGS, RunningCall
@@ -141,6 +153,8 @@ class Values:
         """How later calls of an op, all of whose tensors are plain and have ``dtype``, are measured: ``UNMEASURED``,
         ``PASSED_ON`` (a view), ``RANGE`` (by :meth:`again`), else ``IN_FULL`` (by :meth:`saw`)."""
         kind = self._kind(func)
+        if phase in _FOLLOWED_PHASES and is_small_sum(func, args[0]):
+            return IN_FULL
         if dtype in NARROW and (_followed(func, phase) or id(func) in _PRODUCTS_IDS and args[0].numel() <= SMALL):
             return IN_FULL
         if kind == _SKIP or dtype not in _MEASURED:
@@ -249,6 +263,7 @@ class Values:
     def _follow(self, call: Call) -> None:
         """Compares what an update of a kept tensor changed with what it should have changed."""
         changed: Changed | None = self.increments.after(call.func) if call.func in WATCHED else None
+        self.increments.carried, self.stores.carried = changed is not None, False
         if (
             (call.func in FOLLOWED or call.func in PRODUCTS)
             and call.phase in _FOLLOWED_PHASES

@@ -26,6 +26,10 @@ _DRIFT = 0.03125
 """The error of a sum, relative to it: eight roundings of bfloat16, as those of a hundred additions."""
 
 
+_DRIFT_IN_FLOAT32 = 2.0**-20
+"""The same where later terms do not change a sum in float32: sixteen of its steps."""
+
+
 def find(run: Run) -> list[Finding]:
     """One finding for each place where such a tensor's dtype was decided and each line that changes it."""
     found: dict[tuple[object, ...], Finding] = {}
@@ -69,6 +73,8 @@ def stands_still(run: Run, v: Value) -> bool:
     each of which arrives, add up to an error that one call never has."""
     if v.kept < 0 and not _carried_on(run, run.ops[v.op]):
         return False
+    if run.ops[v.op].outputs[:1] == (_COUNTER,):  # terms of a series that has converged are lost, too
+        return _lost(run, v) and v.drift >= _DRIFT_IN_FLOAT32
     return _lost(run, v) or v.drift >= _DRIFT and run.ops[v.op].count > LEAST_STEPS
 
 

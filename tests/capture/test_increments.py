@@ -316,3 +316,22 @@ def test_an_average_that_is_computed_anew_and_copied_back(tmp_path, dtype, codes
     """
     program = programs.run(tmp_path, text, numerics=True)
     assert [f.code for f in program.findings if f.severity != "note"] == codes, program.trace
+
+
+SUMS = "one = torch.ones(8)\nkept = torch.full((8,), 4e7)\nfor n in range(100):\n    "
+IN_FLOAT32 = {
+    "in place": ("kept += one", ["DT307"]),
+    "by a number": ("kept.sub_(0.7)", ["DT307"]),
+    "made anew": ("kept = kept + one", ["DT307"]),
+    "terms that arrive": ("kept += 64 * one", []),
+    "a series that converges": ("kept += 4e7 * one * 0.5**n", []),
+    "a little that keeps it from zero": ("kept.mul_(0.5).add_(1e-8).clamp_(min=1)", []),
+    "made anew each time": ("kept = torch.full((8,), 4e7)\n    kept += one", []),
+}
+
+
+@pytest.mark.parametrize(("how", "codes"), IN_FLOAT32.values(), ids=IN_FLOAT32)
+def test_sums_in_float32_that_lose_their_terms(how, codes, tmp_path):
+    program = programs.run(tmp_path, SUMS + how, numerics=True)
+    assert program.error is None and not program.recording.not_seen
+    assert [f.code for f in program.findings if f.severity != "note"] == codes, program.trace

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from ..errors import UsageError
 from . import arguments
 
 
@@ -30,7 +29,6 @@ class FixCommand:
             "a file, or with -m a module's name; everything after it is passed to the script",
         )
         add("--write", action="store_true", help="change the files, if the patch is proven")
-        add("--force", action="store_true", help="with --write: change them even if the patch is not proven")
         add("--steps", type=arguments.count("--steps"), metavar="N", help="end each run after N optimizer steps")
         add(
             "--budget",
@@ -43,8 +41,6 @@ class FixCommand:
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
         program = arguments.program(options, self.usage)
-        if options.force and not options.write:
-            raise UsageError("--force does nothing without --write")
         source = arguments.source_folder(options)
         status = program.refused()
         if status is not None:
@@ -57,7 +53,6 @@ class FixCommand:
             steps=options.steps,
             source=str(source) if source else None,
             write=options.write,
-            force=options.force,
             budget=options.budget,
         )
         with signals.said("fix"):

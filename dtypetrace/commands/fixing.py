@@ -33,8 +33,6 @@ class Request:
     source: str | None = None
     """The folder whose files may be patched; None: that of the script."""
     write: bool = False
-    force: bool = False
-    """Write the patch although it is not proven."""
     budget: float | None = None
     """Seconds that all runs may take together; None: as ``repair.clock`` says."""
 
@@ -85,7 +83,7 @@ def _repaired(request: Request, run: Runner, clock: Clock) -> int:
     if verdict is not None:
         _print_repair(repair, verdict)
         if not verdict.proven:
-            return _written(repair, proven=False, request=request) or 1
+            return _unproven() if repair.patch.texts else 1
     return _mended(repair, healed, request)
 
 
@@ -100,14 +98,12 @@ def _mended(repair: Repair, healed: Outcome, request: Request) -> int:
         if not refused and not any(m.proof.proven for m in found):
             found = [*found, *attempt("what its compiled code does", lambda: _as_compiled(repair, healed), [])]
     proven = [m for m in found if m.proof.proven]
-    only = next((m for m in found if m.changes), None) if not proven and not refused else None
-    if only is not None:  # the best there is, for --force
-        repair.patch.set(only.changes)
     tried = {m.finding.code for m in found}
     healthy = _left(repair, request, last, tried, patched=bool(proven or refused))
     done = healthy and (proven or refused or not found)
-    unproven = only is not None and not only.proof.proven
-    return _written(repair, proven=not unproven, request=request) or int(not done)
+    if not proven and not refused and any(m.changes for m in found):
+        return _unproven()
+    return _written(repair, request) or int(not done)
 
 
 def _as_compiled(repair: Repair, eager: Outcome) -> list[Mended]:
@@ -182,7 +178,12 @@ def _print_diff(text: str) -> None:
     sys.stdout.flush()
 
 
-def _written(repair: Repair, *, proven: bool, request: Request) -> int:
+def _unproven() -> int:
+    _say("nothing was written, because the patch is not proven; git apply takes its diff all the same")
+    return 1
+
+
+def _written(repair: Repair, request: Request) -> int:
     """Writes the patch if that was requested. Returns 1 if it could not be written."""
     changed = sorted(repair.patch.texts)
     if not changed:
@@ -190,9 +191,6 @@ def _written(repair: Repair, *, proven: bool, request: Request) -> int:
     if not request.write:
         _say(f"nothing was written. To change {_listed(changed)}: dtypetrace fix --write {request.command}")
         return 0
-    if not proven and not request.force:
-        _say("nothing was written, because the patch is not proven; --force writes it anyway")
-        return 1
     try:
         repair.patch.write()
     except (Unpatchable, OSError) as failure:

@@ -236,7 +236,7 @@ def test_fix_writes_and_a_second_one_finds_nothing(program):
     )
 
 
-def test_an_unproven_patch_is_not_written_without_force(tmp_path):
+def test_an_unproven_patch_is_not_written(tmp_path):
     file = tmp_path / "program.py"
     # what is drawn depends on the text of the script itself, so the patched run's values are others
     file.write_text(
@@ -248,7 +248,6 @@ def test_an_unproven_patch_is_not_written_without_force(tmp_path):
     done = fix(tmp_path, "--write")
     assert done.returncode == 1 and "not proven: nothing is refused, but its values differ" in done.stderr
     assert "nothing was written, because the patch is not proven" in done.stderr and file.read_text() == before
-    assert fix(tmp_path, "--write", "--force").returncode == 1 and file.read_text() != before
 
 
 def test_a_program_that_draws_other_numbers_each_time_is_reported(tmp_path):
@@ -297,7 +296,6 @@ def test_steps_bound_the_runs(tmp_path):
         ("print('fine')", (), 0, "nothing to fix: no dtype is refused in program.py"),
         ("raise KeyError('x')", (), 1, "nothing to fix: program.py ends with KeyError, which no dtype caused"),
         ("import torch\nprint(input())", (), 1, "program.py ends with EOFError, which no dtype caused"),
-        ("print(1)", ("--force",), 2, "--force does nothing without --write"),
         ("print(1)", ("--steps", "none"), 2, "--steps needs a whole number of at least 1"),
         ("import os\nos._exit(3)", (), 1, "the run ended without an answer (exit status 3)"),
         (

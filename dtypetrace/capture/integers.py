@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from ..tables.operators import tagged
+from .calls import packets
 from .updates import sample
 
 Tensor = torch.Tensor
@@ -22,28 +24,11 @@ _SMALL = frozenset({torch.uint8, torch.int8, torch.int16})
 _WRAPPING = _SMALL | {torch.int32}
 _LARGE = frozenset({torch.int32, torch.int64})
 """Integers beyond those that float32 holds."""
-_POWERS = frozenset({_aten.pow.Tensor_Scalar})
-_ELEMENTWISE = _POWERS | {
-    _aten.add.Tensor, _aten.sub.Tensor, _aten.rsub.Scalar, _aten.mul.Tensor, _aten.add_.Tensor, _aten.sub_.Tensor,
-}  # fmt: skip
-_BY_INDEX = frozenset({_aten.index_add_.default, _aten.scatter_add_.default, _aten.index_put_.default})
-_ADDING = _BY_INDEX | {_aten.add_.Tensor, _aten.sub_.Tensor}
-"""In place: they add to what was there before."""
-_TOTALS = frozenset(
-    {_aten.sum.default, _aten.sum.dim_IntList, _aten.cumsum.default, _aten.prod.default, _aten.prod.dim_int}
-)
-_PRODUCTS = frozenset({_aten.mm.default, _aten.bmm.default, _aten.mv.default, _aten.dot.default})
-_CASTS = frozenset({_aten._to_copy.default, _aten.copy_.default})
-_FILLS = {
-    _aten.full.default: 1, _aten.full_like.default: 1, _aten.new_full.default: 2, _aten.fill.Scalar: 1,
-    _aten.fill_.Scalar: 1, _aten.masked_fill.Scalar: 2, _aten.masked_fill_.Scalar: 2,
-}  # fmt: skip
-"""What puts one Python number everywhere, and which argument that is."""
-_FILL_IDS = frozenset(map(id, _FILLS))
-_NOT = _aten.bitwise_not.default
-_ARITHMETIC_IDS = frozenset(map(id, _ELEMENTWISE | _TOTALS | _PRODUCTS | _ADDING | {_NOT}))
+_CASTS = packets("cast") | {_aten.copy_}
+_FILLS = packets("fills")
+_ARITHMETIC = packets("sum", "product", "total", "matmul", "adds_at", "not")
+_CAST_IDS, _FILL_IDS, _ARITHMETIC_IDS = (frozenset(map(id, part)) for part in (_CASTS, _FILLS, _ARITHMETIC))
 """By id: hashing an operator runs Python code."""
-_CAST_IDS = frozenset(map(id, _CASTS))
 CALLS, EVERY, LATEST = 48, 16, 16_000
 """The first calls of one op that are measured, the share of later ones, and the last."""
 _LONGEST = 1 << 18
@@ -70,7 +55,7 @@ Counts = tuple[Tensor, Tensor]
 
 def concerns(func: Any, out: Tensor) -> bool:
     """Whether a call may lose integers: arithmetic of small ones, or a cast. Asked for every call that is measured."""
-    known = id(func)
+    known = id(getattr(func, "overloadpacket", None))
     if known in _FILL_IDS:
         return out.dtype in _INTEGERS
     return known in _CAST_IDS or known in _ARITHMETIC_IDS and out.dtype in _WRAPPING
@@ -78,13 +63,15 @@ def concerns(func: Any, out: Tensor) -> bool:
 
 def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Counts | None:
     """What a call did to integers; None where it can lose none."""
-    if func is _NOT:
+    packet = func.overloadpacket
+    if packet is _aten.bitwise_not:
         return _flags(args[0])
-    if func in _FILLS:
-        return _filled(args[_FILLS[func]], out)
-    if func not in _CASTS:
+    if packet in _FILLS:
+        return _filled(args[-1], out)
+    if packet not in _CASTS:
         return _wrapped(func, args, kwargs, out)
-    source = args[1] if func is _aten.copy_.default else args[0]
+    written = packet is _aten.copy_
+    source = args[1] if written else args[0]
     if not isinstance(source, Tensor) or source.shape != out.shape or source.dtype is out.dtype:
         return None
     if out.dtype.is_floating_point and source.dtype.is_complex:
@@ -95,11 +82,11 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         return _outside(source, out.dtype)
     if not source.dtype.is_floating_point or out.dtype.is_complex or out.dtype is torch.bool:
         return None
-    if out.dtype in _LARGE and func is not _aten.copy_.default:
+    if out.dtype in _LARGE and not written:
         return beyond(source)
     numbers = sample(source.detach())
     known = torch.isfinite(numbers)
-    if func is _aten.copy_.default:  # a cast cuts off fractions as it was asked to
+    if written:  # a cast cuts off fractions as it was asked to
         known = known & (numbers != 0)
         return known.sum(), (known & (numbers.trunc() != numbers)).sum()
     limits, whole = torch.iinfo(out.dtype), numbers.double().trunc()
@@ -211,39 +198,39 @@ def _wrapped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     given = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
     if any(t.dtype.is_floating_point or t.dtype.is_complex for t in given):
         return None
-    if func in _ELEMENTWISE:
+    if torch.Tag.pointwise in func.tags:
         made, take = sample(out), lambda value: _sampled(value, out)
     elif any(t.numel() > _LONGEST for t in (*given, out)):
         return None
     else:
         made, take = out, _wide
-    if func in _POWERS and not 0 <= args[1] <= _HIGHEST:
+    name = func.overloadpacket.__name__
+    if name == "pow" and (isinstance(args[1], Tensor) or not 0 <= args[1] <= _HIGHEST):
         return None
-    if func in _PRODUCTS and out.numel() * args[0].shape[-1] > _MULTIPLIED:
-        return None
+    if tagged(name, "matmul") and (name.startswith("_") or out.numel() * args[0].shape[-1] > _MULTIPLIED):
+        return None  # too large, or torch's own for one dtype
 
-    wide = {name: torch.int64 if name == "dtype" else value for name, value in kwargs.items()}
-    if func in _ADDING:
-        if not _adds(func, args, kwargs, out):
-            return None
-        change = func(torch.zeros_like(made, dtype=torch.int64), *map(take, args[1:]), **wide)
+    named = {key: torch.int64 if key == "dtype" else value for key, value in kwargs.items()}
+    if not accumulates(func, args, kwargs):
+        return None
+    if func._schema.is_mutable:
+        if "reduce" in name or not tagged(name, "sum", "adds_at") or any(_is_in(out, a) for a in args[1:]):
+            return None  # it does more than add something that it does not change itself
+        change = func(torch.zeros_like(made, dtype=torch.int64), *map(take, args[1:]), **named)
         true = (made - change).to(out.dtype).long() + change  # what was there before the call, and its change
     else:
-        true = func(*map(take, args), **wide)
+        true = func(*map(take, args), **named)
     wrapped = (true != made).sum()
     return torch.full_like(wrapped, made.numel()), wrapped
 
 
-def _adds(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> bool:
-    """Whether a call adds to each number something that it did not change itself."""
-    if any(isinstance(a, Tensor) and a.untyped_storage()._cdata == out.untyped_storage()._cdata for a in args[1:]):
-        return False
-    return accumulates(func, args, kwargs)
+def _is_in(memory: Tensor, value: Any) -> bool:
+    return isinstance(value, Tensor) and value.untyped_storage()._cdata == memory.untyped_storage()._cdata
 
 
 def accumulates(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a write by index adds to what was there."""
-    if func is not _aten.index_put_.default:
+    """Whether a call adds to what was there, if it is a write by index."""
+    if not tagged(func.overloadpacket.__name__, "store"):
         return True
     adds = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
     return adds and all(i is None or i.dtype.itemsize > 1 for i in args[1])  # a mask is counted on the host

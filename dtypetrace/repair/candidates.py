@@ -22,7 +22,7 @@ from ..tables.operators import tagged
 
 BEST = "remedy"
 """The name of each finding's best candidate, whichever strategy proposes it: these are tried together."""
-_AT_ORIGIN = frozenset({BEST, "birth", "at origin"})
+_AT_ORIGIN = frozenset({BEST, "birth"})
 
 
 @dataclass

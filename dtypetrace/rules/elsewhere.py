@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..graph import NOWHERE
-from ..records import CAST, Edit, Fix, Frame, Place
+from ..records import Edit, Fix, Frame, Place
 from ..source import dictionaries, editing
-from ..tables.dtypes import COMPLEX, DTYPES, FLOATING, HALF, wider
+from ..tables.dtypes import COMPLEX, DTYPES, FLOATING, HALF
 from ..tables.english import quoted
 from ..tables.operators import tagged
 from .advice import advise
-from .case import SHARED, SHORT, Case, short
+from .case import SHORT, Case, short
 
 MOST_FRAMES = 4
 """How many of the program's own calls around a library's value are tried: further out, the value is only a part of
@@ -47,22 +47,6 @@ def computed_in_float32(case: Case) -> Iterator[Fix]:
     casts, back = case.in_fallback(wanted)
     change = f"compute {quoted(case.refused.op)} in {wanted} and cast its result back"
     yield advise(case.site, change, edits=(*casts, *back), kind="cast")
-
-
-def at_origin(case: Case) -> Iterator[Fix]:
-    """The value is made in the wanted dtype, even if there are reasons to keep its dtype there."""
-    wanted, place = target(case), case.origin.place
-    if wanted is None or not place.stack or not place.stack[0].user:
-        return
-    dtype = case.born if wanted == case.wanted and case.born is not None else wanted
-    kind = "cast" if case.origin.op == "set_default_dtype" else case.origin.kind
-    edit = editing.at_birth(case.recording, kind, place, dtype)
-    why = f"make {quoted(case.culprit.shown)} {dtype} where it is born"
-    appended = edit is None or edit.change.target == CAST
-    if kind == "cast" and appended and wider(dtype, case.culprit.dtype):
-        edit = editing.uncast(case.recording, place)  # a second cast would not bring back what the first rounds away
-        why = "leave this cast out"
-    yield advise(place, why, edits=edit, safe=case.origin.kind not in SHARED)
 
 
 def where_it_widened(case: Case) -> Iterator[Fix]:

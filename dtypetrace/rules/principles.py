@@ -478,15 +478,6 @@ def _except(case: Collision, most: Majority) -> str:
 # ---------------------------------------------------------------- what the operation wants
 
 
-def float8_not_promoted(case: Collision) -> Verdict | None:
-    """Where an operation is refused because float8 is never promoted, and the other operands have exactly one dtype,
-    that dtype is right."""
-    wide = case.present - (STORAGE_ONLY & FLOATING)
-    if case.refused.code != "DT112" or len(wide) != 1:
-        return None
-    return Verdict(next(iter(wide)), "float8 is a format for storage and for matrix products")
-
-
 def destination(case: Collision) -> Verdict | None:
     """Where the refusal names one argument (a destination, an index), the dtype of the other operands is right."""
     refused = case.refused
@@ -642,7 +633,6 @@ PRINCIPLES: tuple[Principle, ...] = (
     cast_of_a_part,
     default_yields,
     most_parameters,
-    float8_not_promoted,
     destination,
     weights_meet_float64,
     floating_over_integers,

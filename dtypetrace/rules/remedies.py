@@ -53,7 +53,6 @@ STRATEGIES: tuple[Strategy, ...] = (
 
 FURTHER: tuple[Strategy, ...] = (
     elsewhere.computed_in_float32,
-    elsewhere.at_origin,
     elsewhere.on_its_path,
     elsewhere.written_value,
     elsewhere.at_call,

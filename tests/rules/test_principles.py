@@ -316,12 +316,6 @@ def test_real_weights_decide_the_dtype_of_complex_numbers():
 # ---------------------------------------------------------------- what the operation wants
 
 
-def test_float8_not_promoted():
-    b = RecordingBuilder()
-    b.refused("add", b.made("float8_e4m3fn"), b.made("bfloat16"), code="DT112", wants="other")
-    both_ways(b, "float8 not promoted", "bfloat16", "float8_e4m3fn")
-
-
 def test_destination():
     b = RecordingBuilder()
     b.refused("index_put_", b.made("float32"), b.made("float16"), wants="other", argument="input", code="DT107")

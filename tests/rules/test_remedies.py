@@ -648,7 +648,7 @@ def test_what_a_call_writes_into_is_not_cast_in_it(text, written, tmp_path):
 )
 def test_an_edit_calls_torch_as_the_file_does(head, born, after, tmp_path):
     _, made = candidates(tmp_path, f"{head}\nnet = nn.Linear(4, 2).half()\nx = {born}\nnet(x)")
-    assert made["at origin"] == [f"+x = {after}"]
+    assert made["birth"] == [f"+x = {after}"]
 
 
 def test_a_call_of_torch_by_another_name_is_no_method(tmp_path):
@@ -663,7 +663,7 @@ def test_a_call_of_torch_by_another_name_is_no_method(tmp_path):
 
 def test_integer_casts_are_edited_like_others(tmp_path):
     _, made = candidates(tmp_path, "import torch\nt = torch.tensor([1, 0])\nF.nll_loss(torch.zeros(2, 3), t.int())")
-    assert made["at origin"] == ["+F.nll_loss(torch.zeros(2, 3), t.to(torch.int64))"]
+    assert made["birth"] == ["+F.nll_loss(torch.zeros(2, 3), t.to(torch.int64))"]
 
 
 def test_a_cast_that_a_library_hands_on_is_edited_in_the_user_s_line(tmp_path):

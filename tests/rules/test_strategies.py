@@ -287,7 +287,7 @@ def test_default_dtype():
     mismatch(b, b.made("float64", default=at, text="x = «torch.ones(4)»"))
     name, edits = best(b)
     assert (name, edits) == ("default dtype", ["x.to(torch.float16)"])
-    assert tried(b)["at origin"].place.line == 2
+    assert tried(b)["birth"].place.line == 2
 
 
 def test_library_value():
@@ -345,7 +345,7 @@ def test_at_origin():
     x = b.made(*WIDE, explicit=True, text="x = «h.float()»")
     b.ran("softmax", x)
     mismatch(b, x)
-    assert written(b, "at origin") == ["h.to(torch.float16)"]  # after the island, which is shown
+    assert written(b, "birth") == ["h.to(torch.float16)"]  # after the island, which is shown
 
 
 def test_on_its_path():

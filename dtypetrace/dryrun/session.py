@@ -10,7 +10,7 @@ from typing import Any
 from ..capture import mode_stacks, private
 from ..program import AfterImport
 from ..tables.english import some
-from . import hub, loaders, loading, pretend
+from . import hub, loaders, loading, parallel, pretend
 from .autocast import Autocast
 from .dispatch import DryMode
 from .functions import DryFunctions
@@ -39,6 +39,7 @@ class DryRun:
         self.running = True
         pretend.install(self.replace)
         loading.install(self.replace)
+        parallel.install(self.replace)
         loaders.install(self.replace, self.passes)
         for name, change in {**hub.MODULES, "safetensors.torch": loading.safetensors}.items():
             self._after_import(name, change)

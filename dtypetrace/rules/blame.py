@@ -46,7 +46,8 @@ def event_of_output(run: Run, number: int) -> int:
 
 def made_operand(run: Run, op: Op, dtype: str, event: int) -> Operand:
     """An op's result. If a value was cast to a dtype that is right there, that cast is where it left its range."""
-    origin = run.origin(event, run.dominant(op))
+    held = [p.name for p in run.recording.parameters if p.event == event >= 0]
+    origin = run.origin(event, run.dominant(op), held[0] if len(held) == 1 else None)
     return Operand(0, f"result of {op.op}", dtype, (), "", "gradient" if op.phase == "backward" else None, origin)
 
 
@@ -88,6 +89,21 @@ class Decision:
 def decided(damaged: Damaged) -> Decision:
     """Where the dtype was decided: what the first principle says that applies."""
     return next(found for principle in _PRINCIPLES if (found := principle(damaged)) is not None)
+
+
+def _unscaled(d: Damaged) -> Decision | None:
+    """The autocast region that decided what a backward op computes in, if it did. Then no cast of the program's is at
+    fault: the region needs a loss scaler, or another dtype."""
+    run, made = d.run, _born(d).culprit
+    forward = run.ops[d.op.of] if d.op.phase == "backward" and d.op.of >= 0 else None
+    if forward is None or made.origin.kind not in ("cast", "autocast") or d.op.outputs[0] not in run.autocasts:
+        return None
+    text = run.recording.text
+    region = regions.statement(text, run.place(forward)) or regions.statement(text, made.origin.place)
+    if region is None:
+        return None
+    step = FlowStep(region, "autocast", "", "float32", d.dtype, "autocast")
+    return Decision(replace(made, origin=Origin("autocast", None, "autocast", region, True)), (step,))
 
 
 def _given_up(d: Damaged) -> Decision | None:
@@ -143,7 +159,7 @@ def _born(d: Damaged) -> Decision:
     return Decision(made_operand(d.run, d.op, d.dtype, d.event), flow_to(d.run, d.op, d.event, site), d.event)
 
 
-_PRINCIPLES = _given_up, _cast_for_it, _as_configured, _adds_up, _born
+_PRINCIPLES = _unscaled, _given_up, _cast_for_it, _as_configured, _adds_up, _born
 
 
 def given_up(run: Run, number: int) -> bool:
@@ -198,13 +214,3 @@ def flow_to(run: Run, op: Op, event: int, site: Place) -> tuple[FlowStep, ...]:
     steps = graph.flow(run.recording, event, run.dominant(op))
     known = (s for s in steps if s.place.stack and s.to in FLOATING)
     return tuple(s for s in known if s.place.stack[:1] != site.stack[:1])
-
-
-def unscaled(run: Run, op: Op, made: Operand) -> Place | None:
-    """The autocast region that decided what a backward op computes in, if it did. Then no cast of the program's is at
-    fault: the region needs a loss scaler, or another dtype."""
-    forward = run.ops[op.of] if op.phase == "backward" and op.of >= 0 else None
-    if forward is None or made.origin.kind not in ("cast", "autocast") or op.outputs[0] not in run.autocasts:
-        return None
-    text = run.recording.text
-    return regions.statement(text, run.place(forward)) or regions.statement(text, made.origin.place)

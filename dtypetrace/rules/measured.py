@@ -13,14 +13,14 @@ from dataclasses import replace
 from math import prod
 
 from .. import graph
-from ..records import FORWARD, Compared, Finding, Fix, Op, Origin, Place, Precision
+from ..records import FORWARD, Compared, Finding, Fix, Op, Place, Precision
 from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import listed, quoted
 from ..tables.operators import is_cast, tagged
 from . import averages, decisions, narrow_tables, titles, trials
 from .advice import advise
-from .blame import Damaged, Decision, decided, event_born, event_of_output, given_up, unscaled
+from .blame import Damaged, Decision, decided, event_born, event_of_output, given_up
 from .case import short
 from .checks import born_otherwise
 from .infinities import scaled
@@ -264,9 +264,6 @@ def _at_op(
     blamed = cause.rounded if cause.rounded >= 0 else cause.op
     damaged = _damaged(losses, cause, blamed)
     decision, made = decided(damaged), damaged.dtype
-    culprit = decision.culprit
-    if (region := unscaled(losses.run, op, culprit)) is not None:
-        culprit = replace(culprit, origin=Origin("autocast", None, "autocast", region, True))
     beside = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 and blamed != cause.op else []
     # a call rounds in several of its steps: it is one
     rounded = list({_named(run, n): n for n in reversed(beside)}.values())
@@ -275,8 +272,8 @@ def _at_op(
         run,
         op,
         code,
-        culprit,
-        _fix(run, cause, replace(decision, culprit=culprit), blamed, sorted(rounded)),
+        decision.culprit,
+        _fix(run, cause, decision, blamed, sorted(rounded)),
         begins=decision.begins,
         made=made,
         said=_said(p, cause, made, op.op),

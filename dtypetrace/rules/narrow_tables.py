@@ -241,7 +241,14 @@ def measured(
             coarse.add(number)
             continue
         source = source_of(run, number, MEASURED_NO_TABLE)
-        narrow = _rounded_first(run, source) if source.narrow else (number, -1) if op.outputs[0] in HALF else None
+        itself = is_cast(op) and losses.own(number)  # then what was narrow before has lost nothing
+        narrow = (
+            _rounded_first(run, source)
+            if source.narrow and not itself
+            else (number, -1)
+            if op.outputs[0] in HALF
+            else None
+        )
         if source.pure and narrow is not None and (source.counted or not counted):
             coarse.add(number)
             at, index = narrow

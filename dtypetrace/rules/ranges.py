@@ -14,13 +14,13 @@ from dataclasses import replace
 from math import inf, prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Value
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import listed, quoted
 from ..tables.operators import is_cast, tagged
 from . import titles
 from .advice import advise
-from .blame import Damaged, Decision, decided, event_born, event_of_output, flow_to, made_operand, narrows, unscaled
+from .blame import Damaged, Decision, decided, event_born, event_of_output, flow_to, narrows
 from .case import short
 from .infinities import harm, unmeant
 from .kept_wide import cast_wide, compute_wide, from_birth, keep_wide, scale_loss, wide_here
@@ -267,28 +267,23 @@ def _wide_above_pole(run: Run, decision: Decision, number: int) -> Fix | None:
 
 def _flushed(run: Run, flushed: list[Value]) -> Finding:
     worst = min(flushed, key=lambda v: v.op)  # ops are numbered as they are met: the first is where it began
-    op, event = run.ops[worst.op], event_of_output(run, worst.op)
+    op = run.ops[worst.op]
     backward = op.phase in ("backward", "recompute")
-    culprit, site = made_operand(run, op, op.outputs[0], event), run.place(op)
-    culprit = replace(culprit, written=run.used_as(worst.op) if op.phase in FORWARD else "")
-    region = unscaled(run, op, culprit)
+    decision = decided(Damaged(run, worst.op, op.outputs[0], event_of_output(run, worst.op)))
+    culprit = replace(decision.culprit, written=run.used_as(worst.op) if op.phase in FORWARD else "")
     starved = _starved(run, worst) if backward else ""
     dtype = op.outputs[0]
     lost = f"{worst.lost_rows:,} of {worst.rows:,} numbers become zero in {dtype}"
     lost = f"in the gradient of this line's result, {lost}" if backward else lost
     source = op.inputs[0].dtype if op.inputs else ""
     said = f"{lost}, whose smallest number is {DTYPES[dtype].smallest:.0e}"
-    begins = flow_to(run, op, event, site)
-    if region is not None:
-        culprit = replace(culprit, origin=Origin("autocast", None, "autocast", region, True))
-        begins = (FlowStep(region, "autocast", "", "float32", "float16", "autocast"),)
     return found_at(
         run,
         op,
         "DT305" if starved else "DT302",
         culprit,
-        scale_loss(run, site, culprit) if backward else cast_wide(run, worst.op),
-        begins=begins,
+        scale_loss(run, run.place(op), culprit) if backward else cast_wide(run, worst.op),
+        begins=decision.begins,
         source=source,
         how="cast",
         said=said,

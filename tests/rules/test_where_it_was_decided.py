@@ -1,0 +1,167 @@
+"""Where the dtype was decided in which numbers are lost: the principles of ``rules/blame.py``, members of each kind."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+
+SEED = """
+    torch.manual_seed(0)"""
+CAST_FOR_IT = {
+    "places in a queue are counted with a mask in the model's dtype": """
+    class Queue(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.score = nn.Linear(4, 2, bias=False)
+        def forward(self, x):
+            first = self.score(x).argmax(-1) == 0
+            mask = first.to(self.score.weight.dtype)  #!
+            place = mask.cumsum(0) - 1
+            return place.long()
+    queue = Queue().to(torch.bfloat16)
+    place = queue(torch.randn(1200, 4).to(torch.bfloat16))
+    print(place[:1100].unique().numel(), torch.zeros(1201)[place].sum().item())
+    """,
+    "the energy of a frame inside a float16 model": """
+    class Energy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Linear(8, 8)
+        def forward(self, wave):
+            x = wave.half()  #!
+            power = x.square().mean(-1, keepdim=True)
+            return self.gain(x / power.sqrt())
+    print(Energy().half()(torch.randn(4, 8) * 900).float().mean().item())
+    """,
+    "a ratio of two sums beside a float16 model": """
+    class Share(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(16, 4)
+        def forward(self, counts):
+            counts = counts.to(torch.float16)  #!
+            whole = counts.sum(-1, keepdim=True)
+            return self.out(counts / whole)
+    print(Share().half()(torch.full((4, 16), 9000.0)).float().sum().item())
+    """,
+}
+IN_FLOAT32 = {
+    "a curvature from neighbours that are nearly equal": """
+    x = torch.linspace(0.1, 0.9, 200)  #!
+    step = 3e-5
+    curvature = (torch.sin(x + step) - 2 * torch.sin(x) + torch.sin(x - step)) / step**2
+    print(curvature.abs().mean().item())
+    """,
+    "a chance that is multiplied up in a table": """
+    chance = torch.rand(80, 4) * 0.2
+    table = torch.zeros(80, 4)  #!
+    table[0] = chance[0]
+    for t in range(1, 80):
+        table[t] = table[t - 1] * chance[t]
+    print(table[-1].log().argmax().item())
+    """,
+    "moments in a buffer of a module without weights": """
+    class Moments(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("sums", torch.zeros(2, 40))  #!
+        def forward(self, x):
+            self.sums[0] += x.sum(0)
+            self.sums[1] += (x * x).sum(0)
+        def spread(self, count):
+            return (self.sums[1] / count - (self.sums[0] / count) ** 2).clamp(min=0).sqrt()
+    moments = Moments()
+    for _ in range(8):
+        moments(500 + 0.02 * torch.randn(64, 40))
+    print(moments.spread(512).mean().item())
+    """,
+}
+STATES = {
+    "a sum of logarithms, cast as it is added": """
+    logs = torch.randn(300, 8).sub(3.0)
+    total = torch.zeros(8, dtype=torch.bfloat16)  #!
+    for row in logs:
+        total += (row * 1.0).to(total.dtype)
+    print(total.float().argmax().item())
+    """,
+    "rewards, cast as they are added in place": """
+    rewards = torch.rand(300, 8)
+    sums = torch.zeros(8, dtype=torch.bfloat16)  #!
+    for row in rewards:
+        sums.add_((row * 1.5).to(sums.dtype))
+    print(sums.float().mean().item())
+    """,
+    "an outer product, cast as it is added": """
+    moment = torch.zeros(6, 6, dtype=torch.bfloat16)  #!
+    for _ in range(250):
+        x = torch.rand(6)
+        moment += torch.outer(x, x).to(moment.dtype)
+    print(torch.linalg.inv(moment.float()).trace().item())
+    """,
+}
+AS_CONFIGURED = {
+    "a cast at the door of a model": """
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(64, 4)
+        def forward(self, x):
+            mean = x.mean(-1, keepdim=True)
+            spread = ((x * x).mean(-1, keepdim=True) - mean * mean).clamp(min=0)  #!
+            return self.out((x - mean) * torch.rsqrt(spread + 1e-5))
+    with torch.no_grad():
+        print(Norm().to(torch.bfloat16)((12 + 0.3 * torch.randn(32, 64)).to(torch.bfloat16)).float().mean().item())
+    """,
+    "a square in a model's float16": """
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(8, 16)
+        def forward(self, ids):
+            h = self.embed(ids) * 400
+            return h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True))  #!
+    print(Norm().half()(torch.arange(8)).float().mean().item())
+    """,
+    "a square under autocast": """
+    net = nn.Linear(8, 8)
+    with torch.autocast("cpu", dtype=torch.float16):
+        h = net(torch.randn(4, 8)) * 900
+        size = h.square().mean()  #!
+    print(size.item())
+    """,
+}
+KINDS = {"cast for it": CAST_FOR_IT, "float32": IN_FLOAT32, "a state": STATES, "as configured": AS_CONFIGURED}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, members in KINDS.items() for name in members])
+def test_the_line_that_decided_the_dtype_is_named(kind, name, tmp_path):
+    program = programs.run(tmp_path, SEED + KINDS[kind][name], numerics=True, reference=True)
+    assert program.error is None
+    serious = [f for f in program.findings if f.severity != "note"]
+    assert serious and program.at(serious[0].culprit.origin.place).endswith("#!"), program.trace
+
+
+def test_a_counter_that_was_seen_to_stand_still_is_not_foretold_as_well(tmp_path):
+    text = """
+    class Counting(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {})
+        @torch.no_grad()
+        def step(self):
+            for p in self.param_groups[0]["params"]:
+                state = self.state[p]
+                if not state:
+                    state["step"] = torch.full((), START, dtype=p.dtype)  #!
+                state["step"] += 1
+                p -= 0.1 * p.grad / state["step"]
+    net = nn.Linear(4, 1, bias=False).to(torch.bfloat16)
+    optimizer = Counting(net.parameters())
+    for _ in range(8):
+        net(torch.ones(2, 4).to(torch.bfloat16)).float().square().sum().backward()
+        optimizer.step()
+    """
+    codes = {}
+    for start in (0.0, 512.0):
+        program = programs.run(tmp_path, text.replace("START", str(start)), name=f"from_{start:.0f}.py", numerics=True)
+        codes[start] = [f.code for f in program.findings if f.code in ("DT505", "DT307")]
+    assert codes == {0.0: ["DT505"], 512.0: ["DT307"]}

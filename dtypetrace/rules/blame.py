@@ -171,13 +171,14 @@ def given_up(run: Run, number: int) -> bool:
 
 def _at_cast(d: Damaged, cast: Op, event: int) -> Decision:
     place = d.run.place(cast)
-    culprit = made_operand(d.run, d.op, d.dtype, d.event)
     step = FlowStep(place, cast.op, cast.module, cast.inputs[0].dtype, d.dtype, "cast")
-    return Decision(replace(culprit, origin=Origin("cast", None, cast.op, place, True)), (step,), event)
+    origin = Origin("cast", None, cast.op, place, True)
+    return Decision(replace(_born(d).culprit, origin=origin), (step,), event)
 
 
 def _itself(d: Damaged) -> Decision:
-    return Decision(at_op(d.run, d.op, made_operand(d.run, d.op, d.dtype, d.event)), (), itself=True)
+    origin = Origin("factory", None, d.op.op, d.run.place(d.op))
+    return Decision(replace(_born(d).culprit, origin=origin), (), itself=True)
 
 
 def _can_be_kept_out(d: Damaged) -> bool:
@@ -202,11 +203,6 @@ def by_autocast(run: Run, op: Op, dtype: str) -> bool:
         return True
     events = (i.event for i in op.inputs if i.dtype == dtype and i.event >= 0)
     return any(run.origin(event, dtype).kind == "autocast" for event in events)
-
-
-def at_op(run: Run, op: Op, culprit: Operand) -> Operand:
-    """An op's result, born at the op."""
-    return replace(culprit, origin=Origin("factory", None, op.op, run.place(op)))
 
 
 def flow_to(run: Run, op: Op, event: int, site: Place) -> tuple[FlowStep, ...]:

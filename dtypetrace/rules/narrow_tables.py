@@ -28,6 +28,7 @@ from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, name_of, tagged, writes
 from . import checks, ways
 from .advice import advise
+from .blame import narrows
 from .case import one, short
 from .losses import ROUNDING, Losses
 from .making import found_at
@@ -97,7 +98,7 @@ def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
     source = source_of(run, number)
     if not source.pure or not source.narrow:
         return
-    at, index = _rounded_first(run, source)
+    at, index = (number, -1) if narrows(op) else _rounded_first(run, source)
     if tagged(name, "angle") and run.exact(graph.unmoved(run.ops, run.ops[at].inputs[index].producer)):
         return
     what = _too_many(run, op, source.counted, (at, index))
@@ -241,14 +242,10 @@ def measured(
             coarse.add(number)
             continue
         source = source_of(run, number, MEASURED_NO_TABLE)
-        itself = is_cast(op) and losses.own(number)  # then what was narrow before has lost nothing
-        narrow = (
-            _rounded_first(run, source)
-            if source.narrow and not itself
-            else (number, -1)
-            if op.outputs[0] in HALF
-            else None
-        )
+        # what was narrow before an op that itself decides for a dtype, and loses most there, has lost nothing
+        decides = (is_cast(op) or narrows(op)) and losses.own(number)
+        narrow = _rounded_first(run, source) if source.narrow and not decides else (number, -1)
+        narrow = None if narrow[1] < 0 and op.outputs[0] not in HALF else narrow
         if source.pure and narrow is not None and (source.counted or not counted):
             coarse.add(number)
             at, index = narrow

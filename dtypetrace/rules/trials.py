@@ -12,8 +12,6 @@ from ..records import Finding, LeftOut, Place, Precision, Tried, Value
 from ..records.findings import GONE
 from ..tables.dtypes import HALF, REAL
 from ..tables.operators import is_cast, is_move, writes
-from .blame import at_op
-from .kept_wide import wide_here
 from .losses import Cause, Losses
 from .run_facts import Run
 
@@ -216,23 +214,7 @@ def with_trial(suspected: Suspected, finding: Finding) -> Finding:
     least = _ONE_ROUNDING if finding.kind in _ROUNDINGS else _LEAST
     unit = lambda t: t.unit != "merged" or finding.code == "DT204"
     shown = _shown(run, [t for t in found if unit(t)], least) or _beside(run, finding)
-    return finding if shown is None else replace(_followed(suspected, finding), tried=shown)
-
-
-def _followed(suspected: Suspected, f: Finding) -> Finding:
-    """A finding that names what the trials say: the op itself, where the damage stays without the cast that it blames
-    and goes without the op's own rounding."""
-    run, births = suspected.run, suspected.birth(f)
-    trials = [t for t in run.recording.trials if t.before >= _ONE_ROUNDING]
-    inert = {t.op for t in trials if t.undone in births and t.op not in t.undone and t.after > (1 - GONE) * t.before}
-    decides = lambda op: is_cast(op) or all(i.dtype != op.outputs[0] for i in op.inputs)
-    own = (t.op for t in trials if t.op in inert and t.undone == (t.op,) and _cures(t))
-    at = next((n for n in own if run.ops[n].op == f.op and decides(run.ops[n])), -1)
-    if at < 0 or f.culprit is None:
-        return f
-    op = run.ops[at]
-    culprit = at_op(run, op, replace(f.culprit, index=0, name=f"result of {op.op}", dtype=op.outputs[0]))
-    return replace(f, culprit=culprit, operands=(culprit,), flow=f.flow[-1:], fix=wide_here(run, at, run.place(op)))
+    return finding if shown is None else replace(finding, tried=shown)
 
 
 def _beside(run: Run, finding: Finding) -> Tried | None:

@@ -93,7 +93,7 @@ STATES = {
     """,
     "an outer product, cast as it is added": """
     moment = torch.zeros(6, 6, dtype=torch.bfloat16)  #!
-    for _ in range(250):
+    for _ in range(400):
         x = torch.rand(6)
         moment += torch.outer(x, x).to(moment.dtype)
     print(torch.linalg.inv(moment.float()).trace().item())

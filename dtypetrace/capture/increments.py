@@ -141,7 +141,6 @@ class _Drift(NamedTuple):
     memory: Any
     last: Tensor
     error: Tensor
-    version: int
 
 
 class Increments:
@@ -190,7 +189,7 @@ class Increments:
             return
         if torch.is_grad_enabled() and any(t.requires_grad for t in targets):
             return
-        if self._changed_before(func, targets[0]) or once:
+        if self._changed_before(func, targets[0]) or once and targets[0].dtype in NARROW:
             with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
                 self._waiting = self._rehearsal(func)(func, args, kwargs or {}, targets)
 
@@ -198,19 +197,20 @@ class Increments:
         return _indexed if func in _INDEXED else _normalised if func in _NORMALISES else self._rehearse
 
     def _changed_before(self, func: Any, target: Tensor) -> bool:
-        """Whether the same kind of call has changed a tensor before; from now on it counts as changed.
+        """Whether the same kind of call has changed a tensor before, in float32 with nothing else since; from now on it
+        counts as changed.
 
         The tensor is identified by its memory: an average is often reached through a new view each time (detach(),
         .data, an index).
         """
         memory = private.StorageWeakRef(target.untyped_storage())
         key = memory.cdata, target.storage_offset(), func
-        known = self._known.get(key)
-        if known is not None and not known.expired():
-            return True
-        self._known[key] = memory
+        known, version = self._known.get(key), version_of(target)
+        self._known[key] = memory, version
+        if known is not None and not known[0].expired():
+            return target.dtype in NARROW or version == known[1] + 1
         if len(self._known) > _MOST_KNOWN:
-            self._known = {key: ref for key, ref in self._known.items() if not ref.expired()}
+            self._known = {key: entry for key, entry in self._known.items() if not entry[0].expired()}
         return False
 
     def _rehearse(
@@ -339,7 +339,7 @@ class Increments:
 
     def _drifted(self, call: _Rehearsed, looked: Tensor) -> Tensor | None:
         """The errors of the calls so far that changed a tensor, relative to its size. They begin anew where something
-        else has written to it; in float32 also where that wrote the same number."""
+        else has written to it."""
         target = call.target
         if target is None or call.decay is None:
             return None
@@ -350,12 +350,10 @@ class Increments:
         memory = private.StorageWeakRef(target.untyped_storage())
         key = memory.cdata, target.storage_offset(), target.shape
         known = self._drifts.get(key)
-        version = version_of(target)
-        alone = target.dtype in NARROW or known is not None and version == known.version + 1
-        if known is not None and not known.memory.expired() and alone:
+        if known is not None and not known.memory.expired():
             same = (known.last == part(call.samples[0]).to(exact.dtype)).all()
             error = error + torch.where(same, call.decay(known.error), 0.0)
-        self._drifts[key] = _Drift(memory, now, error, version)
+        self._drifts[key] = _Drift(memory, now, error)
         if len(self._drifts) > _MOST_DRIFTS:
             self._drifts = {key: drift for key, drift in self._drifts.items() if not drift.memory.expired()}
         return _share(error, now)

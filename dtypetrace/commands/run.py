@@ -187,9 +187,9 @@ class RunCommand:
 
         signals = FatalSignals(ended_by)
 
-        def ends_suddenly(error: BaseException | None) -> int:
+        def ends_suddenly(call: str, error: BaseException | None) -> int:
             with interrupts_held(), _apart_from(program, warn=False):
-                watch.ended_by("", error)
+                watch.ended_by(call, error)
                 return int(arguments.reaches(watch.report(program, outputs), options.fail_on))
 
         ends = SuddenEnds(ends_suddenly, signals)
@@ -351,11 +351,11 @@ class ScriptWatch:
             self._failure = self._failure or failure
 
     def ended_by(self, name: str, error: BaseException | None = None) -> None:
-        """Ends the trace because a signal ends the process, or ``os._exit`` (without a name); the program's streams are
-        not flushed. ``error`` is the exception that is being handled."""
+        """Ends the trace because a signal or a call ends the process; the program's streams are not flushed. ``error``
+        is the exception that is being handled."""
         self._dying = True
         try:
-            if self._trace is not None and name:
+            if self._trace is not None and name != "os._exit":
                 self._trace.not_seen(f"what the script would have done after {name}, which ended it")
         except Exception as failure:
             self._failure = self._failure or failure

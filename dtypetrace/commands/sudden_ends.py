@@ -1,8 +1,8 @@
-"""``os._exit``, which ends a process at once, and the work to do before it does.
+"""Calls that end a process at once, and the work to do before they do.
 
-It runs no ``finally``, no ``atexit`` handler and no code of the runner. :class:`SuddenEnds` does its work first
-(``commands.run`` gives it the report to write), then the call does what it always does: no stream of the program is
-flushed, and the exit status is the same. Forked children are left alone.
+``os._exit``, ``os.abort`` and the ``os.exec`` family run no ``finally``, no ``atexit`` handler and no code of the
+runner. :class:`SuddenEnds` does its work first (``commands.run`` gives it the report to write), then the call does what
+it always does: no stream of the program is flushed, and the exit status is the same. Forked children are left alone.
 """
 
 from __future__ import annotations
@@ -21,53 +21,68 @@ _LIMIT = 20.0
 
 
 class SuddenEnds:
-    """Before ``os._exit`` ends the process, calls ``work`` once, with the exception that is being handled there.
+    """Before such a call ends the process, calls ``work`` once, with the call's name and the exception that is being
+    handled there.
 
     ``work`` returns the exit status to use in place of 0. ``signals``: those that end the process, too; one report is
     enough.
     """
 
-    def __init__(self, work: Callable[[BaseException | None], int], signals: FatalSignals) -> None:
+    def __init__(self, work: Callable[[str, BaseException | None], int], signals: FatalSignals) -> None:
         self._work, self._signals = work, signals
         self._owner = os.getpid()
         self._done = threading.Event()
-        self._original: Any = None
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
 
     def install(self) -> None:
-        """Replaces the call."""
-        original = self._original = os._exit
-
-        @wraps(original)
-        def ends(*args: Any, **kwargs: Any) -> Any:
-            if os.getpid() == self._owner and self._original is not None and len(args) == 1:
-                status = self._worked()
-                args = (status,) if args == (0,) else args
-            return original(*args, **kwargs)
-
-        self._own: Any = ends
-        self._set(ends)
-
-    def _set(self, call: Any) -> None:
-        # the module that os takes it from, too: pickle looks it up there
-        for module in (os, sys.modules[self._original.__module__]):
-            setattr(module, "_exit", call)  # noqa: B010 -- it is not in the type stubs of all
+        """Replaces the calls."""
+        for name in ("_exit", "abort", "execv", "execve"):
+            own = self._before(name, original := getattr(os, name))
+            # the module that os takes them from, too: pickle looks them up there
+            for module in (os, sys.modules[original.__module__]):
+                self._replaced.append((module, name, getattr(module, name), own))
+                setattr(module, name, own)
 
     def remove(self) -> None:
-        """Restores it, unless the program has replaced it, too."""
-        if self._original is not None and os._exit is self._own:
-            self._set(self._original)
-        self._original = None
+        """Restores them, unless the program has replaced them, too."""
+        for module, name, original, own in self._replaced:
+            if getattr(module, name) is own:
+                setattr(module, name, original)
+        self._replaced.clear()
         self._done.set()
 
-    def _worked(self) -> int:
+    def _before(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def ends(*args: Any, **kwargs: Any) -> Any:
+            if os.getpid() == self._owner and self._replaced and _would_end(name, args):
+                status = self._worked(f"os.{name}")
+                if name == "_exit" and args == (0,):
+                    args = (status,)
+            return original(*args, **kwargs)
+
+        return ends
+
+    def _worked(self, call: str) -> int:
         """Does the work; where another thread does it, waits until it is done."""
         if self._signals.busy:
             self._done.wait(_LIMIT)
             return 0
         try:
             with self._signals.held():
-                return self._work(sys.exc_info()[1])
+                return self._work(call, sys.exc_info()[1])
         except BaseException:  # even if the work fails, the process must end
             return 0
         finally:
             self._done.set()
+
+
+def _would_end(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a call with these arguments ends the process: ``execvp`` tries one folder after another."""
+    if name == "_exit":
+        return len(args) == 1 and isinstance(args[0], int)
+    if not name.startswith("exec"):
+        return True
+    try:
+        return isinstance(args[0], int) or os.path.isfile(args[0]) and os.access(args[0], os.X_OK)
+    except (TypeError, ValueError, IndexError):
+        return False

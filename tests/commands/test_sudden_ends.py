@@ -29,16 +29,24 @@ ENDS = {
     "os._exit": "def ends(): os._exit(9)",
     "os._exit, imported by name": "from os import _exit; ends = lambda: _exit(3)",
     "os._exit with text in the buffer": "def ends():\n    print('lost, too', end=''); os._exit(0)",
+    "os.abort": "ends = os.abort",
+    "os.execv": "def ends(): os.execv(sys.executable, [sys.executable, '-c', 'print(1); raise SystemExit(4)'])",
+    "os.execvp, not the first that is tried": """
+def ends():
+    os.environ["PATH"] = os.pathsep.join(["/nowhere", os.path.dirname(sys.executable)])
+    os.execvp(os.path.basename(sys.executable), ["python", "-c", "raise SystemExit(5)"])
+""",
     "os._exit in a thread": """
 def ends():
     thread = threading.Thread(target=os._exit, args=(6,)); thread.start(); thread.join()
 """,
     "a child that ended so first": """
 def ends():
-    child = os.fork()
-    if not child:
-        os._exit(2)
-    os.write(1, str(os.waitpid(child, 0)[1]).encode())
+    for end in (lambda: os._exit(2), lambda: os.execv(sys.executable, [sys.executable, "-c", "1"]), os.abort):
+        child = os.fork()
+        if not child:
+            end()
+        os.write(1, str(os.waitpid(child, 0)[1]).encode())
     os._exit(7)
 """,
 }
@@ -57,6 +65,24 @@ def test_the_report_comes_first(tmp_path, end):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.json", "program.py", "run.trace"]
 
 
+def test_a_program_that_could_not_be_replaced_is_watched_further(tmp_path):
+    write(
+        tmp_path,
+        program="""
+            import os, torch
+            for name, words in (("/nowhere/at/all", ["x"]), ("/", ["x"]), (__file__, ["x"]), (None, 1)):
+                try:
+                    os.execv(name, words)
+                except Exception as error:
+                    print(type(error).__name__)
+            torch.nn.Linear(2, 2).half()(torch.ones(1, 2))
+        """,
+    )
+    plain, traced = both_forked(["program.py"], tmp_path)
+    assert traced.out == plain.out and traced.status == 1
+    assert traced.err.count("error[DT101]") == 1 and "os.execv" not in traced.err
+
+
 def test_fail_on_counts_for_these_ends_too(tmp_path):
     write(tmp_path, program=REFUSED + "    ends = lambda: os._exit(int(sys.argv[1]))\n    refused()\n")
     for given, status in ((0, 1), (5, 5)):
@@ -65,9 +91,10 @@ def test_fail_on_counts_for_these_ends_too(tmp_path):
 
 
 def test_nothing_stays_behind():
-    before = os._exit
-    ends = SuddenEnds(lambda error: 0, FatalSignals(lambda name: None))
+    before = {name: getattr(os, name) for name in ("_exit", "abort", "execv", "execve")}
+    ends = SuddenEnds(lambda call, error: 0, FatalSignals(lambda name: None))
     ends.install()
-    assert os._exit is not before and pickle.loads(pickle.dumps(os._exit)) is os._exit
+    assert os._exit is not before["_exit"] and pickle.loads(pickle.dumps(os._exit)) is os._exit
     ends.remove()
-    assert os._exit is before and sys.modules["posix"]._exit is before
+    assert {name: getattr(os, name) for name in before} == before
+    assert {name: getattr(sys.modules["posix"], name) for name in before} == before

@@ -208,5 +208,5 @@ def test_the_judge_refuses_what_is_wrong(found, right, tmp_path, monkeypatch):
         return plain
 
     monkeypatch.setattr(harness, "run", run)
-    monkeypatch.setattr(harness, "invalid", lambda schema, file: [])  # a made report has only what is judged here
+    monkeypatch.setattr(harness, "invalid", lambda file: [])  # a made report has only what is judged here
     assert (not harness.diagnose(case, program, plain)) is right

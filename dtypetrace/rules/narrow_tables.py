@@ -244,11 +244,11 @@ def measured(
         source = source_of(run, number, MEASURED_NO_TABLE)
         # what was narrow before an op that itself decides for a dtype, and loses most there, has lost nothing
         decides = (is_cast(op) or narrows(op)) and losses.own(number)
-        narrow = _rounded_first(run, source) if source.narrow and not decides else (number, -1)
-        narrow = None if narrow[1] < 0 and op.outputs[0] not in HALF else narrow
-        if source.pure and narrow is not None and (source.counted or not counted):
+        at, index = _rounded_first(run, source) if source.narrow and not decides else (number, -1)
+        if index < 0 and op.outputs[0] not in HALF:
+            continue
+        if source.pure and (source.counted or not counted):
             coarse.add(number)
-            at, index = narrow
             f = table_finding(run, Narrow(at, index, _coarse(p)), op)
             found.setdefault(_birth(f), f)
     yield from found.values()

@@ -41,6 +41,8 @@ _CANDIDATES = 4
 LIKE = frozenset(getattr(torch.ops.aten, name).default for name in names("like") if hasattr(torch.ops.aten, name))
 _VIEW_DTYPE = torch.ops.aten.view.dtype
 _SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
+_RETURNS_ITS_OWN = NAMED_CASTS | {"as_tensor", "asarray"}
+"""Calls that may name the dtype that a tensor has, and return this tensor."""
 _DECIDED_BY_CALL = frozenset({"cast", "factory", "promotion", "conversion"})
 """Kinds of events where the call itself may have named the dtype."""
 
@@ -305,7 +307,7 @@ class Births:
         other: Any = named_dtype(args, kwargs)
         if other is None and name in NAMED_CASTS:
             other = named_tensor(args, kwargs)
-        if args and out is args[0] and (other is not None or name in CAST_METHODS) and name in NAMED_CASTS:
+        if args and out is args[0] and (other is not None or name in CAST_METHODS) and name in _RETURNS_ITS_OWN:
             self._note_unchanged(call, mark, other, name)
             if other is None:
                 self._settled(call, mark, name)
@@ -383,7 +385,7 @@ class Births:
         event = origins.events[mark.event]
         same = bool(call.args) and out is call.args[0]
         if not reads:
-            if same and name in NAMED_CASTS:
+            if same and name in _RETURNS_ITS_OWN:
                 self._settled(call, mark, name)
             return
         if same:  # nothing changed

@@ -20,6 +20,7 @@ TO_COPY = torch.ops.aten._to_copy.default
 TO_DTYPE = torch.ops.aten.to.dtype
 CAST_CALLS = frozenset(
     {Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double}
+    | {torch.as_tensor, torch.asarray}
 )
 """Casts that may return the tensor they were called on. For the others, the output shows that a cast ran."""
 FROM_NUMBERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.scalar_tensor})

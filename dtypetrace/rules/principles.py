@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import FORWARD, Event, Frame, Input, Op, Parameter, Recording, Witness
+from ..records import FORWARD, Event, Frame, Op, Parameter, Recording, Witness
 from ..source import expressions
 from ..tables.dtypes import FLOATING, HALF, INTEGERS, STORAGE_ONLY, bytes_of, wider
 from ..tables.english import quoted
@@ -394,13 +394,15 @@ def cast_of_a_part(case: Collision) -> Verdict | None:
 
 def _weights_above(case: Collision, producer: int, dtype: str) -> set[int]:
     """The events of the parameters that a value was computed with, as long as it had a dtype."""
+    above = _computed_from(case, producer, dtype)
+    return {i.event for op in above for i in op.inputs if i.dtype == dtype and i.holder == "parameter"}
+
+
+def _computed_from(case: Collision, producer: int, dtype: str) -> list[Op]:
+    """The ops that a value was computed with, as long as it had a dtype."""
     ops = case.recording.ops
-
-    def of_dtype(op: Op) -> list[Input]:
-        return [i for i in op.inputs if i.dtype == dtype]
-
-    above = graph.ops_above(ops, [producer], of_dtype)
-    return {i.event for n in above for i in of_dtype(ops[n]) if i.holder == "parameter"}
+    above = graph.ops_above(ops, [producer], lambda op: [i for i in op.inputs if i.dtype == dtype])
+    return [ops[n] for n in above]
 
 
 def default_yields(case: Collision) -> Verdict | None:
@@ -518,6 +520,27 @@ def integers_on_purpose(case: Collision) -> Verdict | None:
     return Verdict(into.dtype, f"{into.name or 'what is written into'} was made {into.dtype} on purpose")
 
 
+def integers_beside_a_default(case: Collision) -> Verdict | None:
+    """Integers are right where what would be written into them in place are integers, too, which were only joined with
+    zeros or ones of the default dtype."""
+    into = next((w for w in case.sides if w.index == 0 and is_destination(case.refused.op, w.argument, w.index)), None)
+    if case.refused.code != "DT111" or into is None or into.dtype not in INTEGERS or len(case.present) != 2:
+        return None
+    given = next(w for w in case.sides if w.dtype != into.dtype)
+    line = graph.lineage(case.recording, given.event)
+    if line is None or line.root.how != "factory" or line.root.explicit or given.dtype not in FLOATING:
+        return None
+    above = _computed_from(case, given.producer, given.dtype)
+    joined = any(tagged(op, "join") and any(i.dtype in INTEGERS for i in op.inputs) for op in above)
+    if not joined or not all(tagged(op, *(_PASSES_ON if op.inputs else _ONE_NUMBER)) for op in above):
+        return None
+    return Verdict(into.dtype, f"it was joined of integers and of {line.root.op}() without a dtype")
+
+
+_PASSES_ON = "view", "copy", "join", "picks"
+_ONE_NUMBER = "blank", "fills"
+
+
 def floating_over_integers(case: Collision) -> Verdict | None:
     """Where one floating dtype meets integers or booleans, the floating dtype is right."""
     floating = [w.dtype for w in case.sides if w.dtype in FLOATING]
@@ -583,6 +606,25 @@ def most_operands(case: Collision) -> Verdict | None:
     return Verdict(dtype, f"most operands are {dtype}") if count > fewer else None
 
 
+def default_of_the_program(case: Collision) -> Verdict | None:
+    """A default dtype that the program set, and that still holds, is right where the other operand only turned truth
+    values or integers into numbers: ``mask.float()`` asks for numbers, not for their precision."""
+    lines = {w.dtype: graph.lineage(case.recording, w.event) for w in case.sides}
+    roots = {dtype: line.root for dtype, line in lines.items() if line is not None}
+    if len(case.present) != 2 or len(roots) != 2:
+        return None
+    set_by = {d for d, r in roots.items() if r.default >= 0 and not r.explicit and not _took_what_was_left(case, r)}
+    if len(set_by) != 1:
+        return None
+    dtype = set_by.pop()
+    other = roots[case.other(dtype)]
+    if other.how != "cast" or other.reads or not other.source or FLOATING.intersection(other.source):
+        return None
+    return Verdict(
+        dtype, f"the program set {dtype} as its default dtype; only numbers made from {other.source[0]} are {other.to}"
+    )
+
+
 def chosen_on_purpose(case: Collision) -> Verdict | None:
     """A dtype that the program or autocast chose is right, and one that comes from a default is wrong."""
     chosen = {w.dtype for w in case.sides if _on_purpose(case, w)}
@@ -625,6 +667,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     library_argument,
     cast_by_library,
     integers_on_purpose,
+    integers_beside_a_default,
     trained_outside,
     trained_beside_frozen,
     sum_of_widened,
@@ -638,6 +681,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     floating_over_integers,
     torch_integers,
     most_operands,
+    default_of_the_program,
     chosen_on_purpose,
     narrower,
 )

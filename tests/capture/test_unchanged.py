@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import dtypetrace
@@ -40,3 +41,14 @@ def test_the_dtype_that_a_call_names():
         torch.ones(3) * 2
     named = {o.aten: o.named for o in t.recording.ops}
     assert named["_softmax.default"] == "float32" and named["mul.Tensor"] == ""
+
+
+@pytest.mark.parametrize("named", [torch.as_tensor, torch.asarray])
+def test_a_call_that_returns_its_own_tensor_decides_its_dtype(named):
+    with pytest.raises(RuntimeError), dtypetrace.trace() as t:
+        rows = torch.rand(2, 4)
+        kept = named(rows, dtype=torch.float32)
+        torch.ones(2, 2, dtype=torch.bfloat16) @ kept
+    (finding,) = t.findings
+    first = test_a_call_that_returns_its_own_tensor_decides_its_dtype.__code__.co_firstlineno
+    assert finding.culprit.origin.place.stack[0].line == first + 4

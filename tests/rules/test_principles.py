@@ -8,8 +8,10 @@ from pathlib import Path
 
 import programs
 import pytest
+import torch
 from recordings import Made, RecordingBuilder, swapped
 
+import dtypetrace
 from dtypetrace.records import Parameter, Plan, Read, Recording
 from dtypetrace.records.measurements import Shared
 from dtypetrace.rules import culprits
@@ -485,3 +487,47 @@ def summed(module: str, half: str = "bfloat16") -> RecordingBuilder:
 @pytest.mark.parametrize("half", HALVES)
 def test_sum_of_widened(half):
     assert decided(summed("", half).recording) == ("sum of widened", "float32", half)
+
+
+# ---------------------------------------------------------------- of small programs
+
+
+def verdict_of(t: dtypetrace.Trace) -> tuple[str, str | None]:
+    found = culprits.verdict(t.recording, t.recording.refused[0])
+    return found.principle, found.expected
+
+
+@pytest.mark.parametrize(
+    ("offsets", "principle"),
+    [
+        (lambda sizes: torch.cat([torch.zeros(1), sizes.cumsum(0)]), "integers beside a default"),
+        (lambda sizes: torch.stack([torch.full((2,), 3.0), sizes])[1:].flatten(), "integers beside a default"),
+        (lambda sizes: torch.cat([torch.rand(1), sizes.cumsum(0)]), "destination"),  # fractions belong there
+        (lambda sizes: torch.cat([torch.zeros(1), sizes / 2]), "destination"),
+        (lambda sizes: torch.cat([torch.zeros(1, dtype=torch.float32), sizes]), "destination"),
+    ],
+)
+def test_integers_beside_a_default(offsets, principle):
+    with pytest.raises(RuntimeError), dtypetrace.trace() as t:
+        bonds = torch.randint(0, 4, (2, 5))
+        bonds += offsets(torch.tensor([4, 7]))[1]
+    assert verdict_of(t) == (principle, "float32" if principle == "destination" else "int64")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "right"),
+    [
+        (lambda track: (~track.isnan()).float(), ("default of the program", "float64")),
+        (lambda track: torch.arange(9).view(1, 1, 9).to(torch.float32), ("default of the program", "float64")),
+        (lambda track: track.float(), ("chosen on purpose", "float32")),  # a precision was asked for
+    ],
+)
+def test_default_of_the_program(numbers, right):
+    before = torch.get_default_dtype()
+    try:
+        with pytest.raises(RuntimeError), dtypetrace.trace() as t:
+            torch.set_default_dtype(torch.float64)
+            torch.conv1d(numbers(torch.rand(1, 1, 9)), torch.ones(1, 1, 3))
+    finally:
+        torch.set_default_dtype(before)
+    assert verdict_of(t) == right

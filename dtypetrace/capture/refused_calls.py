@@ -42,6 +42,7 @@ from .searched_frames import (
     held,
     hook_result,
     is_array,
+    mentioned,
     named_dtype,
     passed_to_module,
     public_name,
@@ -259,7 +260,8 @@ def _raised_in(
         arguments = held(recorder, [caller], meaning, text)
     if not arguments and caller:
         arguments = named_dtype(recorder, thread, within, caller, meaning, op, place)
-        arguments = arguments or held(recorder, [caller], meaning, text)
+        exact = [] if within else mentioned(recorder, caller, instruction, meaning, text)
+        arguments = arguments or exact or held(recorder, [caller], meaning, text)
     return op, arguments
 
 

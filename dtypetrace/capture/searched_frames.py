@@ -6,8 +6,10 @@ innermost Python frame around C++ code usually has them, too.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+from collections import ChainMap
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from types import FrameType, TracebackType
@@ -16,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..source import expressions
 from ..tables.refusals import Refusal
 from . import private
 from .calls import dtype_name
@@ -120,6 +123,40 @@ def held(recorder: Session, frames: list[FrameType], meaning: Refusal, text: str
             if not recorder.places.hidden(frame.f_code.co_filename):
                 break  # the program's own objects hold anything
     return []
+
+
+def mentioned(recorder: Session, frame: FrameType, instruction: int, meaning: Refusal, text: str) -> Named:
+    """The values that the text is about, among those that the running expression of the program's own frame reads from
+    its names: ``self.hits`` in ``self.hits.mean()``. Nothing where it does not read all dtypes that the text names."""
+    expression = recorder.places.expression(frame.f_code, instruction)
+    known = ChainMap(frame.f_locals, frame.f_globals)
+    found: Named = []
+    for node in ast.walk(expression) if expression is not None else ():
+        name = expressions.dotted(node)
+        value = _read(node, known) if name else None
+        if isinstance(value, (Tensor, list, tuple)):
+            flatten(found, name or "", value)
+    found = _spoken_of(found, meaning, text)
+    return found if {dtype_name(v.dtype) for _, v in found} >= set(meaning.dtypes.values()) else []
+
+
+def _read(node: ast.AST, known: Mapping[str, Any]) -> Any:
+    """What a name has, or an attribute or entry of it, where reading that runs none of the program's code; else
+    None."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
+    owner = _read(node.value, known) if isinstance(node, (ast.Attribute, ast.Subscript)) else None
+    if isinstance(node, ast.Subscript):
+        entries = owner if type(owner) is dict else dict(enumerate(owner)) if type(owner) in (list, tuple) else {}
+        return entries.get(node.slice.value) if isinstance(node.slice, ast.Constant) else None
+    if not isinstance(node, ast.Attribute) or owner is None or isinstance(owner, Tensor):
+        return None
+    try:
+        own = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return None
+    holders = (own, own.get("_parameters"), own.get("_buffers"))
+    return next((h[node.attr] for h in holders if type(h) is dict and node.attr in h), None)
 
 
 def _locals_of(frame: FrameType, deeper: bool) -> Named:

@@ -7,6 +7,7 @@ give exact columns at report time. Code objects hold no locals, so nothing is ke
 
 from __future__ import annotations
 
+import ast
 import linecache
 import os
 import re
@@ -193,6 +194,11 @@ class Places:
         """The name of the function that an instruction calls, else of the function that it is in."""
         called = expressions.callee(LIVE, _live_frame(code, lasti, True)) or code.co_name
         return called.rpartition(".")[2]
+
+    @staticmethod
+    def expression(code: CodeType, lasti: int) -> ast.expr | None:
+        """The expression that an instruction belongs to; None without the program's text."""
+        return expressions.expression_at(LIVE, _live_frame(code, lasti, True))
 
     def frames(self, number: int, is_user: Callable[[str], bool]) -> tuple[Frame, ...]:
         """One place as files and lines, to be sent to another process."""

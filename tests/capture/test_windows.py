@@ -137,6 +137,28 @@ def test_a_line_that_never_ran_while_watched():
     assert any(n.endswith("in watched steps this line did not run") for n in finding.notes)
 
 
+class Board:
+    def __init__(self):
+        self.hits = torch.zeros(3, dtype=torch.int64)
+        self.kept = {"hits": [self.hits]}
+
+    def of_attribute(self, other):
+        return self.hits.mean()
+
+    def of_entry(self, other):
+        return torch.mean(self.kept["hits"][0])
+
+
+@pytest.mark.parametrize("report", [Board.of_attribute, Board.of_entry])
+def test_an_attribute_that_is_refused_in_a_step_that_was_not_watched(report):
+    """What the refused expression reads is meant, and not another tensor of that dtype which the frame holds."""
+    with pytest.raises(RuntimeError), dtypetrace.trace(every=50) as t:
+        board = Board()
+        train(8, lambda number, x: report(board, torch.arange(3)) if number == 8 else x)
+    (finding,) = t.findings
+    assert finding.culprit.origin.place.stack[0].line == Board.__init__.__code__.co_firstlineno + 1
+
+
 PROGRAM = """
 import torch
 net = torch.nn.Linear(4, 1)

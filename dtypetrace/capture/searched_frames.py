@@ -147,8 +147,10 @@ def _read(node: ast.AST, known: Mapping[str, Any]) -> Any:
         return known.get(node.id)
     owner = _read(node.value, known) if isinstance(node, (ast.Attribute, ast.Subscript)) else None
     if isinstance(node, ast.Subscript):
-        entries = owner if type(owner) is dict else dict(enumerate(owner)) if type(owner) in (list, tuple) else {}
-        return entries.get(node.slice.value) if isinstance(node.slice, ast.Constant) else None
+        key: Any = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if type(owner) is list or type(owner) is tuple:
+            owner = dict(enumerate(owner))
+        return owner.get(key) if type(owner) is dict else None
     if not isinstance(node, ast.Attribute) or owner is None or isinstance(owner, Tensor):
         return None
     try:

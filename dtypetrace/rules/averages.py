@@ -12,7 +12,7 @@ from ..source import copies, editing, expressions
 from ..tables.dtypes import DTYPES, HALF
 from ..tables.english import quoted
 from ..tables.operators import is_cast, tagged, writes
-from . import wide_weights
+from . import compensated, wide_weights
 from .advice import advise
 from .checks import born_otherwise
 from .making import found_at
@@ -33,6 +33,7 @@ _DRIFT_IN_FLOAT32 = 2.0**-20
 def find(run: Run) -> list[Finding]:
     """One finding for each place where such a tensor's dtype was decided and each line that changes it."""
     found: dict[tuple[object, ...], Finding] = {}
+    low, kept = compensated.low_orders(run)
     for v in (*run.recording.values, *_put_back_unchanged(run)):
         op = run.ops[v.op]
         if is_cast(op):
@@ -45,6 +46,7 @@ def find(run: Run) -> list[Finding]:
             target is not None
             and stands_still(run, v)
             and _judged(run, op, target)
+            and not (v.op in low or target.event in kept or compensated.low_order(run, v.op))
             and (v.drift >= _DRIFT or not _streams(run.recording, op, v.kept))
         ):
             f = _finding(run, op, v, target)

@@ -21,6 +21,7 @@ from .. import graph
 from ..records import FORWARD, LeftOut, Op, Precision
 from ..tables.dtypes import FLOATING, HALF, NARROW, REAL, narrower
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, tagged
+from .compensated import low_order
 from .infinities import scaled
 from .run_facts import Run
 
@@ -403,8 +404,10 @@ class Losses:
 
     def asks_for_rounding(self, number: int) -> bool:
         """Whether an op subtracts a tensor from its own cast, or the other way round: the program asks how much was
-        rounded. A ratio, the exponential of such a difference, is no question."""
+        rounded, as a compensated sum does. A ratio, the exponential of such a difference, is no question."""
         op = self.run.ops[number]
+        if number in self._compensating:
+            return True
         if not tagged(op, "difference") or len(op.inputs) != 2:
             return False
         if self._asks_how_far(number, op):
@@ -417,6 +420,13 @@ class Losses:
             return False  # what both sides were rounded to alike is no question
         below = self.run.below([number], lambda n: True, _FOLLOWED_BACK)
         return not any(tagged(self.run.ops[n], "exponential") for n, _ in below)
+
+    @cached_property
+    def _compensating(self) -> frozenset[int]:
+        """The ops that compute what sums round away, and those that add it to what comes next."""
+        low = frozenset[int]().union(*(low_order(self.run, n) for n in self.of))
+        adds = (n for n in self.of if tagged(self.run.ops[n], "sum", "difference"))
+        return low.union(n for n in adds if not low.isdisjoint(self.sources(n)))
 
     def _asks_how_far(self, number: int, op: Op) -> bool:
         """Whether an op subtracts what was computed in 16 bits from the same computed without them, and only the size

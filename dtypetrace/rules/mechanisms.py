@@ -7,10 +7,10 @@ the weights. The optimizer's name decides nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ..records import Update
+from ..records import State, Update
 from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import listed, quoted
 
@@ -226,9 +226,14 @@ def vanishes(number: float | None, dtype: str) -> bool:
     return number is not None and dtype in REAL and 0 < number <= DTYPES[dtype].smallest / 2
 
 
+def lost_states(u: Update) -> Iterator[State]:
+    """The parts of the optimizer's state that were lost in their dtype."""
+    return (s for s in u.state if s.dtype in HALF and s.zeros > STATE_LOST)
+
+
 def lost_state(u: Update) -> tuple[str, ...]:
     """The facts that show that the optimizer's own numbers were lost in their dtype."""
-    lost = [s for s in u.state if s.dtype in HALF and s.zeros > STATE_LOST]
+    lost = list(lost_states(u))
     if not lost:
         return ()
     names = listed([f"all of {quoted(s.name)}" if s.zeros == 1 else f"{s.zeros:.0%} of {quoted(s.name)}" for s in lost])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from .. import graph
 from ..records import FORWARD, Finding, FlowStep, Operand, Origin, Recording, Update
 from ..source import editing
 from ..tables.dtypes import DTYPES, HALF, REAL
+from ..tables.english import quoted
 from . import titles, wide_weights
 from .advice import advise
 from .making import At, silent_finding
-from .mechanisms import LEAST_STEPS, Mechanism, cancelled, lost_state, mechanism, vanishes
+from .mechanisms import LEAST_STEPS, Mechanism, cancelled, lost_state, lost_states, mechanism, vanishes
 
 ENOUGH_STEPS = 4
 """In fewer steps, weights that hardly moved are no reason to change how a program trains; none that moved at all is."""
@@ -59,7 +61,8 @@ def find(recording: Recording) -> Iterator[Finding]:
     for u, m in judged:
         code = _code(u, m, saturated)
         if code is not None and not cancelled(u, recording.updates):
-            groups.setdefault((code, u.dtype, born(recording, u).place.stack[-3:], u.place), []).append((u, m))
+            decided = _decided(recording, u).origin.place
+            groups.setdefault((code, u.dtype, decided.stack[-3:], u.place), []).append((u, m))
     explained = {members[0][0].place for (code, *_), members in groups.items() if code in ("DT303", "DT304")}
     for key, members in groups.items():
         code = str(key[0])
@@ -108,6 +111,8 @@ def _outgrown(u: Update, m: Mechanism) -> bool:
 
 def _code(u: Update, m: Mechanism, saturated: bool) -> str | None:
     if u.dtype not in HALF:
+        if u.broken and lost_state(u):
+            return "DT303"
         return "DT304" if _outgrown(u, m) else None  # else its dtype did not keep it from moving
     if m.name in ("state underflow", "overshoot", "broken") and (u.broken or m.name == "overshoot"):
         return "DT303"
@@ -123,6 +128,22 @@ def born(recording: Recording, u: Update) -> Origin:
     return graph.origin(recording, u.event, u.dtype, u.name)
 
 
+class _Decided(NamedTuple):
+    """Whose dtype is to blame for what steps did to a parameter: its own, or that of the optimizer's state."""
+
+    event: int
+    dtype: str
+    origin: Origin
+    state: str = ""
+    """The state's name; empty where it is the parameter's own."""
+
+
+def _decided(recording: Recording, u: Update) -> _Decided:
+    if u.dtype not in HALF and (lost := next(lost_states(u), None)) is not None:
+        return _Decided(lost.event, lost.dtype, graph.origin(recording, lost.event, lost.dtype, lost.name), lost.name)
+    return _Decided(u.event, u.dtype, born(recording, u))
+
+
 def _finding(recording: Recording, group: _Group) -> Finding:
     worst, m = group.worst
     code, updates = group.code, [u for u, _ in group.members]
@@ -133,27 +154,28 @@ def _finding(recording: Recording, group: _Group) -> Finding:
         Operand(n, u.name, u.dtype, u.shape, "", "parameter", born(recording, u))
         for n, u in enumerate(updates[:MOST_SHOWN])
     )
-    origin = born(recording, worst)
     culprit = next((o for o in operands if o.name == worst.name), None)
-    made = f"{worst.dtype} weights, such as {titles.shared([worst.name], 1)}, "
-    made += "come in here: they were made before the trace" if origin.kind == "input" else "are made here"
+    event, dtype, origin, state = _decided(recording, worst)
+    if state:
+        made = f"{dtype} is decided here for {quoted(state)}, in the optimizer's state"
+        culprit = Operand(0, state, dtype, worst.shape, "", None, origin)
+        edit = editing.at_birth(recording, origin.kind, origin.place, "float32") if origin.place.stack else None
+        fix = advise(origin.place, f"keep {quoted(state)} in float32", "as the weights are", edits=edit)
+    else:
+        made = f"{worst.dtype} weights, such as {titles.shared([worst.name], 1)}, "
+        made += "come in here: they were made before the trace" if origin.kind == "input" else "are made here"
+        change, lines = wide_weights.advice(recording, origin, worst.dtype, site)
+        fix = advise(origin.place, change, kind="plan", others=_others(worst, m), lines=lines)
     still = group.dead or all(u.moved == 0 for u in updates)
     ends = FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=_what(code, worst, still))
-    change, lines = wide_weights.advice(recording, origin, worst.dtype, site)
     return silent_finding(
         code,
         At.step(site, worst.name.rpartition(".")[0]),
         severity="error" if group.dead and code == "DT304" or code == "DT303" and worst.broken else "warning",
         operands=operands,
         culprit=culprit or Operand(0, worst.name, worst.dtype, worst.shape, "", "parameter", origin),
-        flow=(*birth(recording, worst.event, origin, made), ends),
-        fix=advise(
-            origin.place,
-            change,
-            kind="plan",
-            others=_others(worst, m),
-            lines=lines,
-        ),
+        flow=(*birth(recording, event, origin, made), ends),
+        fix=fix,
         count=sum(u.steps or u.zero for u in updates),
         title=titles.training(code, updates, still, int(recording.meta.get("steps", 0))),
         notes=_notes(group),

@@ -176,3 +176,25 @@ def test_how_far_16_bits_are_from_the_same_without_them_is_a_question(tmp_path, 
         numerics=True,
     )
     assert program.error is None and not [f for f in program.findings if f.severity != "note"], program.findings
+
+
+TERMS = "terms = (torch.randn(500, 4) * 0.1 + 0.5).bfloat16()\ntotal = torch.zeros(4, dtype=torch.bfloat16)\n"
+COMPENSATED = {
+    "kahan": "y = term - lost\n    new = total + y\n    lost = (new - total) - y\n    total = new",
+    "in place": "lost += term\n    before = total.clone()\n    total += lost\n    lost += before - total",
+}
+
+
+@pytest.mark.parametrize(("adds", "reference"), [("kahan", False), ("kahan", True), ("in place", False)])
+def test_a_compensated_sum_loses_nothing(tmp_path, adds, reference):
+    text = f"{TERMS}lost = torch.zeros_like(total)\nfor term in terms.unbind():\n    {COMPENSATED[adds]}\nprint(total.tolist())"
+    p = programs.run(tmp_path, text, numerics=True, reference=reference)
+    assert not serious(p), p.trace
+
+
+@pytest.mark.parametrize(
+    "adds", ["total = total + term", "new = total + term; seen = (new - total).abs(); total = new"]
+)
+def test_a_sum_that_is_not_compensated(tmp_path, adds):
+    text = f"{TERMS}for term in terms.unbind():\n    {adds}\nprint(total.tolist())"
+    assert "DT307" in {f.code for f in serious(programs.run(tmp_path, text, numerics=True))}

@@ -541,3 +541,38 @@ def test_a_bias_whose_exact_gradient_is_zero_is_not_said_to_be_kept_from_moving(
             optimizer.zero_grad()
     assert [u.name for u in trace.recording.updates if u.moved == 0 and u.name.endswith("bias")]
     assert [o.name for f in trace.findings if f.code == "DT304" for o in f.operands if o.name.endswith("bias")] == still
+
+
+KEPT_SMALL = """
+class SmallState(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {{"lr": 1e-2, "eps": 1e-8}})
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["square"] = torch.zeros_like(p, dtype=torch.{kept})
+                state["square"].mul_(0.9).add_(p.grad.square() * 0.1)
+                p.sub_(group["lr"] * p.grad / (state["square"].sqrt() + group["eps"]))
+
+model = nn.Linear(8, 2, bias=False)
+optimizer = SmallState(model.parameters())
+for _ in range(4):
+    (model(torch.ones(4, 8)).mean() * {scale}).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "scale", "codes"),
+    [("float16", 1e-4, ["DT303"]), ("float32", 1e-4, []), ("bfloat16", 1e-4, []), ("float16", 1.0, [])],
+)
+def test_wide_weights_may_become_nan_by_a_state_that_is_kept_small(kept, scale, codes, tmp_path):
+    p = programs.run(tmp_path, KEPT_SMALL.format(kept=kept, scale=scale), numerics=True)
+    assert [f.code for f in p.findings if f.severity != "note"][:1] == codes, p.trace
+    for f in p.findings[: len(codes)]:
+        assert (f.severity, f.culprit.name, f.culprit.dtype) == ("error", "square", "float16")
+        assert f.culprit.origin.line == p.line("torch.zeros_like(p")

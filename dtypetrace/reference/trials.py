@@ -132,7 +132,7 @@ def _add(sums: _Sums, values: list[Tensor]) -> None:
     if sums.unit == "merged":
         size = float(_apart(true).sum())
     elif true.dtype is torch.bool:
-        size = float(rarer(true))
+        size = float(torch.maximum(rarer(true), (made != true).sum()))
     else:
         size = float(torch.where(known, true, 0.0).double().square().sum()) if sums.unit in _ERRORS else true.numel()
     sums.size += size

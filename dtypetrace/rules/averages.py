@@ -141,7 +141,7 @@ def _towards(recording: Recording, base: int, added: int) -> bool:
 
 def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     dtype = target.dtype
-    like = run.made_like(target, run.dominant(op))
+    like = run.made_like(target, None)
     origin = like or run.asked_like(target) or run.origin(target.event, dtype, target.name or None)
     entry = _entry(run, target) if op.phase == "optimizer" else ""
     name = entry or target.name or origin.name or _kept(run, op, target)

@@ -40,7 +40,8 @@ def choices(losses: Losses) -> list[int]:
         if is_cast(op):
             counts = p.others >= _OTHERS and _serves_as_index(losses, number)
         elif op.outputs[:1] == ("bool",):
-            counts = prod(op.shape) >= _COMPARED and (p.others >= _OTHERS_COMPARED or _by_a_cast(losses, number))
+            many = prod(op.shape) >= _COMPARED or _made_zero(losses, number) >= 0
+            counts = many and (p.others >= _OTHERS_COMPARED or _by_a_cast(losses, number))
         else:
             cast = p.apart >= ROUNDING and _narrowed_before(losses, number) >= 0
             counts = (cast or p.others >= _OTHERS and p.apart >= _APART) and _chosen(losses, number)
@@ -56,8 +57,17 @@ def _by_a_cast(losses: Losses, choice: int) -> bool:
     return cast >= 0 and losses.narrowed_by_choice(cast)
 
 
+def _made_zero(losses: Losses, choice: int) -> int:
+    """The program's own cast that makes a good part of the numbers zero that are compared, as the scales of whole
+    channels; -1 for none."""
+    cast = _narrowed_before(losses, choice)
+    return cast if cast in losses.of and losses.of[cast].flushed >= _OTHERS and losses.narrowed_by_choice(cast) else -1
+
+
 def led_to(losses: Losses, choice: int) -> Cause:
     """Where the error began by which an op chooses wrongly."""
+    if losses.run.ops[choice].outputs[:1] == ("bool",) and (cast := _made_zero(losses, choice)) >= 0:
+        return Cause(cast, "flushed")
     if (cast := _narrowed_before(losses, choice)) in losses.of and not is_cast(losses.run.ops[choice]):
         return Cause(choice, "amplified", cast)
     above = max(losses.sources(choice), key=losses.badness, default=-1)

@@ -36,6 +36,8 @@ _MERGED = 0.1
 """Share of neighbours that become equal."""
 _LARGE = 0.25
 """Share of the data that is taken for integers and too large for them: other columns are numbers."""
+_IDS = "int32", "int64"
+"""Integers that a floating dtype does not hold, if they are large."""
 _WIDER = "cast to int32 or float32 first"
 _FAR = 64
 """How many ops after a wrap are examined."""
@@ -80,7 +82,8 @@ def _judged(run: Run, v: Value) -> Finding | None:
         lost = v.spoilt >= _FRACTIONS * v.exact
         return _cut_off(run, v, op) if lost and _quantities(run, below, apart=_above(run, v.op)) else None
     if made in ("int32", "int64"):
-        return _coarse(run, v, op) if v.spoilt >= _LARGE * v.exact and _given(run, op) else None
+        given = v.spoilt >= _LARGE * v.exact and (_given(run, op) or _joined(run, op) is not None)
+        return _coarse(run, v, op) if given else None
     return _wrapped(run, v, op)
 
 
@@ -108,8 +111,19 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
     def passes(n: int) -> bool:
         return n not in apart and goes_on(n) and run.ops[n].outputs[0] != "bool"
 
-    below = (n for n, _ in run.below(numbers, passes, _FAR) if n not in apart and n not in numbers and goes_on(n))
+    taken = [n for n, _ in run.below(numbers, passes, _FAR)] or _taken_later(run, numbers)
+    below = (n for n in taken if n not in apart and n not in numbers and goes_on(n))
     return any(run.ops[n].outputs[0] in REAL or tagged(run.ops[n], "divide", "compare") for n in below)
+
+
+def _taken_later(run: Run, numbers: list[int]) -> list[int]:
+    """The ops that may take what nothing took in its first call: those that run again after it, and took something of
+    the same dtype, shape and birth in theirs, as a loop over columns does."""
+    made = {(i.dtype, i.shape, i.event) for n in numbers for i in run.ops[n].inputs if i.shape == run.ops[n].shape}
+    later = range(max(numbers, default=len(run.ops)) + 1, len(run.ops))
+    return [
+        n for n in later if run.ops[n].count > 1 and any((i.dtype, i.shape, i.event) in made for i in run.ops[n].inputs)
+    ]
 
 
 def _taken_apart(run: Run, number: int) -> bool:
@@ -184,6 +198,17 @@ def _given(run: Run, op: Op) -> bool:
         if not is_move(above) and not (is_cast(above) and above.inputs[0].dtype == above.outputs[0]):
             return False
     return True
+
+
+def _joined(run: Run, op: Op) -> Op | None:
+    """The op that joined integers with floating numbers and made what an op casts, only moved since; None for none."""
+    for number in graph.first_operands(run.ops, op.inputs[0].producer):
+        above = run.ops[number]
+        if tagged(above, "join") and above.outputs[0] in REAL and any(i.dtype in _IDS for i in above.inputs):
+            return above
+        if not is_move(above):
+            break
+    return None
 
 
 # ---------------------------------------------------------------- findings
@@ -315,7 +340,11 @@ def _coarse(run: Run, v: Value, op: Op) -> Finding:
     culprit = run.operand(op, 0, None)
     finest = 2 ** DTYPES[culprit.dtype].digits
     what = f"{v.spoilt:,} of {v.exact:,} sampled numbers that are used as integers are above {finest:,}"
-    return _indistinct(run, op, culprit, what, graph.flow(run.recording, op.inputs[0].event, None))
+    flow = graph.flow(run.recording, op.inputs[0].event, None)
+    if (joined := _joined(run, op)) is not None:
+        origin = Origin("promotion", None, joined.op, run.place(joined))
+        culprit, flow = Operand(0, f"result of {joined.op}", culprit.dtype, joined.shape, "", None, origin), ()
+    return _indistinct(run, op, culprit, what, flow)
 
 
 def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowStep, ...]) -> Finding:

@@ -19,7 +19,7 @@ from math import inf, prod
 
 from .. import graph
 from ..records import FORWARD, LeftOut, Op, Precision
-from ..tables.dtypes import FLOATING, HALF, NARROW, REAL, narrower
+from ..tables.dtypes import FLOATING, NARROW, REAL, narrower
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, tagged
 from .compensated import low_order
 from .infinities import scaled
@@ -51,6 +51,8 @@ _CALLS = 2
 """Once may be a coincidence."""
 _FOLLOWED_BACK = 64
 """Ops above a difference that are searched for 16-bit numbers."""
+_FINE = "int32", "int64", "float64"
+"""Dtypes with neighbours that are equal in float32 (``rules.integers``)."""
 _ABOVE = 512
 """Ops above each operand of a difference that are compared with those above the other."""
 
@@ -413,11 +415,13 @@ class Losses:
         if self._asks_how_far(number, op):
             return True
         one, other = (list(self.moved(i.producer)) for i in op.inputs)
-        both = {*one[:-1]} & {*other[:-1]}
         alone = any(is_cast(self.run.ops[n]) for n in {*one[:-1]} ^ {*other[:-1]})
-        rounded = any(self.run.ops[n].outputs[0] in HALF for n in both if is_cast(self.run.ops[n]))
-        if one[-1:] != other[-1:] or not alone and (rounded or not any(is_cast(self.run.ops[n]) for n in both)):
-            return False  # what both sides were rounded to alike is no question
+        both = [self.run.ops[n] for n in {*one[:-1]} & {*other[:-1]}]
+        merged = any(is_cast(o) and o.outputs[:1] == ("float32",) and o.inputs[0].dtype in _FINE for o in both)
+        if one[-1:] != other[-1:] or not alone and not merged:
+            return (
+                False  # what both sides were rounded to alike is no question; what float32 merges is told where it does
+            )
         below = self.run.below([number], lambda n: True, _FOLLOWED_BACK)
         return not any(tagged(self.run.ops[n], "exponential") for n, _ in below)
 

@@ -198,3 +198,18 @@ def test_a_compensated_sum_loses_nothing(tmp_path, adds, reference):
 def test_a_sum_that_is_not_compensated(tmp_path, adds):
     text = f"{TERMS}for term in terms.unbind():\n    {adds}\nprint(total.tolist())"
     assert "DT307" in {f.code for f in serious(programs.run(tmp_path, text, numerics=True))}
+
+
+ATOMS = """
+    places = torch.arange(60)[:, None] * torch.tensor([3.8, 0.1]) + {far}
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled={narrow}):
+        atoms = (places @ torch.eye(2)).float()
+    print((atoms[1:] - atoms[:-1]).norm(dim=1).max().item())
+    """
+
+
+@pytest.mark.parametrize(("narrow", "codes"), [(True, ["DT308"]), (False, [])])
+def test_neighbours_that_were_rounded_alike_and_widened(narrow, codes, tmp_path):
+    text = ATOMS.format(far=1000, narrow=narrow)
+    found = programs.run(tmp_path, text, numerics=True).findings
+    assert [f.code for f in found if f.severity != "note"] == codes

@@ -165,3 +165,35 @@ def test_a_counter_that_was_seen_to_stand_still_is_not_foretold_as_well(tmp_path
         program = programs.run(tmp_path, text.replace("START", str(start)), name=f"from_{start:.0f}.py", numerics=True)
         codes[start] = [f.code for f in program.findings if f.code in ("DT505", "DT307")]
     assert codes == {0.0: ["DT505"], 512.0: ["DT307"]}
+
+
+COUNTED = """
+    features = torch.randn(8, 4).half()
+    counts = features.{made}  # made
+    for n in range(3000):
+        counts[n % 1] += 1
+    print(counts.float().max().item())
+    """
+
+
+def test_a_counter_that_is_made_like_what_is_counted(tmp_path):
+    program = programs.run(tmp_path, COUNTED.format(made="new_zeros(2)"), numerics=True)
+    told = [(f.code, f.culprit.origin.line) for f in program.findings if f.severity != "note"]
+    assert told == [("DT307", program.line("# made"))]
+    wide = COUNTED.format(made="new_zeros(2, dtype=torch.float32)")
+    assert programs.run(tmp_path, wide, numerics=True).findings == ()
+
+
+SCALES = """
+    weight = torch.randn(16, 32) * torch.logspace(0, {smallest}, 16)[:, None]
+    scale = (weight.abs().amax(1, keepdim=True) / 127).half()
+    codes = torch.where(scale > 0, weight / scale, torch.zeros_like(weight)).round().clamp(-127, 127).to(torch.int8)
+    print((codes.float() * scale.float()).norm(dim=1).min().item())
+    """
+
+
+@pytest.mark.parametrize(("smallest", "codes"), [(-8, ["DT302"]), (-2, [])])
+def test_scales_of_whole_channels_that_become_zero(smallest, codes, tmp_path):
+    text = SCALES.format(smallest=smallest)
+    program = programs.run(tmp_path, text, numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == codes

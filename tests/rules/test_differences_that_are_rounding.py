@@ -213,3 +213,12 @@ def test_neighbours_that_were_rounded_alike_and_widened(narrow, codes, tmp_path)
     text = ATOMS.format(far=1000, narrow=narrow)
     found = programs.run(tmp_path, text, numerics=True).findings
     assert [f.code for f in found if f.severity != "note"] == codes
+
+
+@pytest.mark.parametrize(("base", "lost"), [(2e4, True), (2.0, False)])
+def test_a_difference_of_what_was_cast_alike_is_no_question_about_rounding(tmp_path, base, lost):
+    text = f"""
+    path = torch.stack([1e-5 * torch.tanh(torch.tensor(0.1 * step)) + {base} for step in range(9)]).double()
+    print(((path - path[0]) * 600).tolist())
+    """
+    assert [f.code for f in serious(programs.run(tmp_path, text, numerics=True))] == ["DT308"] * lost

@@ -220,7 +220,7 @@ def _wrapped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         true = (made - change).to(out.dtype).long() + change  # what was there before the call, and its change
     else:
         true = func(*map(take, args), **named)
-    wrapped = (true != made).sum()
+    wrapped = (true != made.long()).sum()  # beside a number of 64 bits, a tensor's own dtype would decide
     return torch.full_like(wrapped, made.numel()), wrapped
 
 

@@ -41,6 +41,10 @@ _IDS = "int32", "int64"
 _WIDER = "cast to int32 or float32 first"
 _FAR = 64
 """How many ops after a wrap are examined."""
+_OF_SIZE = "divide", "compare", "total", "largest"
+"""What takes integers by their size: who sums hashes up, or looks for the largest, means numbers."""
+_NAMED = "cast", "factory"
+"""Events by which a program names a dtype of 16 or 32 bits: no factory makes such integers by default."""
 _TURN = 2.0**-5
 """The part of a turn by which a sampled peak may be off."""
 
@@ -76,7 +80,8 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if tagged(op, "not"):
         return _inverted(run, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
     if not floats:
-        return _wrapped(run, v, op) if _quantities(run, [v.op]) and not _is_phase(run, v.op) else None
+        holds = [v.op, *(_base(run, op) if writes(op) else ())]
+        return _wrapped(run, v, op) if _quantities(run, holds) and not _is_phase(run, v.op) else None
     if not is_cast(op):
         below = _base(run, op)
         lost = v.spoilt >= _FRACTIONS * v.exact
@@ -113,7 +118,7 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
 
     taken = [n for n, _ in run.below(numbers, passes, _FAR)] or _taken_later(run, numbers)
     below = (n for n in taken if n not in apart and n not in numbers and goes_on(n))
-    return any(run.ops[n].outputs[0] in REAL or tagged(run.ops[n], "divide", "compare") for n in below)
+    return any(run.ops[n].outputs[0] in REAL or tagged(run.ops[n], *_OF_SIZE) for n in below)
 
 
 def _taken_later(run: Run, numbers: list[int]) -> list[int]:
@@ -256,13 +261,13 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
 
 
 def _narrowed(run: Run, op: Op) -> int | None:
-    """The first operand of integer arithmetic that the program cast to the dtype in which its result wraps. A program
+    """The first operand of integer arithmetic that the program put into the dtype in which its result wraps. A program
     computes in 16 and 32 bits as it comes to them; 8 bits are how images, masks and codes are kept, and so are numbers
     that were limited before they were cast, as samples of sound: there it is the arithmetic that should have widened
     them."""
     events = run.recording.events
     for index, i in enumerate(op.inputs):
-        if i.event >= 0 and i.dtype == op.outputs[0] and events[i.event].how == "cast" and not events[i.event].parents:
+        if i.event >= 0 and i.dtype == op.outputs[0] and events[i.event].how in _NAMED and not events[i.event].parents:
             return index if not _limited(run, events[i.event].place, i.dtype) else None
     return None
 

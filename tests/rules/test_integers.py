@@ -129,6 +129,16 @@ FOUND = {
         "DT204",
     ),
 }
+MEANT = {
+    "differences of images whose squares are summed up": "a, b = torch.arange(200).byte(), torch.arange(200).flip(0).byte()\n"
+    "d = a - b\nprint((d * d).sum().item())",
+    "counts that are numbers of their own": "tp, fp = torch.tensor([600_000, 90_000], dtype=torch.int32)\n"
+    "print((tp * fp / 3.0).item())",
+    "totals in place of which the largest is looked for": "v = torch.zeros(4, dtype=torch.int16)\n"
+    "v.view(-1).index_add_(0, torch.zeros(90, dtype=torch.int64), torch.full((90,), 1_000, dtype=torch.int16))\n"
+    "print(v[:2].argmax().item())",
+}
+"""Integers that wrap and go on by their size."""
 FINE = {
     "masked nibbles": "packed = torch.arange(256).to(torch.int8)\nhigh = ((packed >> 4) & 15) * 0.5",
     "unsigned nibbles": "packed = torch.arange(256).to(torch.uint8)\nhigh = (packed >> 4) * 0.5",
@@ -156,6 +166,13 @@ FINE = {
     "computed numbers": "a = torch.rand(3) * 2.0**30\nb = a.long()",
     "not finite": "a = torch.tensor([float('nan')]).to(torch.uint8)",
 }
+
+
+@pytest.mark.parametrize("how", MEANT)
+def test_integers_that_wrap_and_are_read_by_their_size(how, tmp_path):
+    program = programs.run(tmp_path, MEANT[how], numerics=True)
+    assert program.error is None and not program.recording.not_seen, (program.error, program.recording.not_seen)
+    assert [f.code for f in program.findings if f.severity != "note"] == ["DT301"]
 
 
 @pytest.mark.parametrize("how", FOUND)

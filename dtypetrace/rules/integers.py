@@ -116,19 +116,8 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
     def passes(n: int) -> bool:
         return n not in apart and goes_on(n) and run.ops[n].outputs[0] != "bool"
 
-    taken = [n for n, _ in run.below(numbers, passes, _FAR)] or _taken_later(run, numbers)
-    below = (n for n in taken if n not in apart and n not in numbers and goes_on(n))
+    below = (n for n, _ in run.below(numbers, passes, _FAR) if n not in apart and n not in numbers and goes_on(n))
     return any(run.ops[n].outputs[0] in REAL or tagged(run.ops[n], *_OF_SIZE) for n in below)
-
-
-def _taken_later(run: Run, numbers: list[int]) -> list[int]:
-    """The ops that may take what nothing took in its first call: those that run again after it, and took something of
-    the same dtype, shape and birth in theirs, as a loop over columns does."""
-    made = {(i.dtype, i.shape, i.event) for n in numbers for i in run.ops[n].inputs if i.shape == run.ops[n].shape}
-    later = range(max(numbers, default=len(run.ops)) + 1, len(run.ops))
-    return [
-        n for n in later if run.ops[n].count > 1 and any((i.dtype, i.shape, i.event) in made for i in run.ops[n].inputs)
-    ]
 
 
 def _taken_apart(run: Run, number: int) -> bool:

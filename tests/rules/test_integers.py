@@ -123,7 +123,6 @@ FOUND = {
     "large numbers that serve as places": (_TAKEN + "range(2**30)[row[0].int()]", "DT204"),
     "large seeds": (_TAKEN + "torch.Generator().manual_seed(int(row[0]))", "DT204"),
     "large numbers taken back": ("a = torch.tensor([2.0**25 + 2])\nb = a[:1].long()", "DT204"),
-    "columns of a loop": ("a = torch.arange(200).to(torch.uint8)\nb = [c.float() for c in (a, a * 2)]", "DT301"),
     "ids beside amounts": (
         "a = torch.stack([torch.arange(300) + 90_000_000, torch.rand(300)], 1)\nb = a[:, 0].long()",
         "DT204",
@@ -160,7 +159,7 @@ FINE = {
     "a long hash": "a = torch.full((8,), 2**62)\nb = (a * 31).float()",
     "cut off openly": "a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(0.5).long()\nb = a.float()",
     "whole numbers": "a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(3.0)\nb = a.float()",
-    "bytes of a loop": "a = torch.arange(200).to(torch.uint8)\nb = [c & 15 for c in (a, a * 3)]",
+    "kept hashes of bytes that are used": "for n in range(4):\n    a = torch.arange(200).byte()\n    b, c = a * 31, a.float()",
     "small ids beside amounts": "a = torch.stack([torch.arange(300), torch.rand(300)], 1)\nb = a[:, 0].long()",
     "numbers that float32 tells apart": "a = torch.arange(4) * 4096 + 2**25\nb = a.float()",
     "computed numbers": "a = torch.rand(3) * 2.0**30\nb = a.long()",

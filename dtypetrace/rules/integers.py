@@ -117,7 +117,13 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
         return n not in apart and goes_on(n) and run.ops[n].outputs[0] != "bool"
 
     below = (n for n, _ in run.below(numbers, passes, _FAR) if n not in apart and n not in numbers and goes_on(n))
-    return any(run.ops[n].outputs[0] in REAL or tagged(run.ops[n], *_OF_SIZE) for n in below)
+    return any(run.ops[n].outputs[0] in REAL or _by_size(run, n) for n in below)
+
+
+def _by_size(run: Run, number: int) -> bool:
+    """Whether an op takes integers by their size. A check sum is no total: its rest of a division is taken."""
+    rest = any(_of_bits(run.ops[user]) for user in run.users[number])
+    return tagged(run.ops[number], *_OF_SIZE) and not rest
 
 
 def _taken_apart(run: Run, number: int) -> bool:

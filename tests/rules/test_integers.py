@@ -159,6 +159,7 @@ FINE = {
     "a long hash": "a = torch.full((8,), 2**62)\nb = (a * 31).float()",
     "cut off openly": "a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(0.5).long()\nb = a.float()",
     "whole numbers": "a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(3.0)\nb = a.float()",
+    "a check sum": "a = torch.arange(200).byte()\nb = (a * 31).sum() % 251",
     "kept hashes of bytes that are used": "for n in range(4):\n    a = torch.arange(200).byte()\n    b, c = a * 31, a.float()",
     "small ids beside amounts": "a = torch.stack([torch.arange(300), torch.rand(300)], 1)\nb = a[:, 0].long()",
     "numbers that float32 tells apart": "a = torch.arange(4) * 4096 + 2**25\nb = a.float()",

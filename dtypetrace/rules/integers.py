@@ -122,7 +122,7 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
 
 def _by_size(run: Run, number: int) -> bool:
     """Whether an op takes integers by their size. A check sum is no total: its rest of a division is taken."""
-    rest = any(_of_bits(run.ops[user]) for user in run.users[number])
+    rest = tagged(run.ops[number], "total") and any(_of_bits(run.ops[user]) for user in run.users[number])
     return tagged(run.ops[number], *_OF_SIZE) and not rest
 
 

@@ -220,7 +220,7 @@ class ModuleHooks:
         self._follow(lambda: measuring.after_step(recorder, optimizer))
         recorder.steps_done += 1
         number = self.windows.steps + 1 if self.windows is not None else recorder.steps_done
-        recorder.stepping.done(number, len(recorder.ops))
+        recorder.stepping.done(number, recorder.ops)
         if self.windows is not None:
             self.windows.step_ended(optimizer)
         elif self.steps is not None and recorder.steps_done >= self.steps:

@@ -104,7 +104,7 @@ def ending(recorder: Session, *, whole: bool = True, **meta: Any) -> Callable[[]
             text=text,
             module_calls=tuple(recorder.modules.calls),
             module_results=tuple(tuple(map(dtype_name, dtypes)) for dtypes in recorder.modules.results),
-            step_ends=tuple(recorder.stepping.ends_at),
+            step_ends=recorder.stepping.ended(),
             regions=regions,
             optimizers=tuple(recorder.stepping.made.values()),
             declared=tuple(
@@ -245,8 +245,7 @@ class _LastUse:
 
     def __init__(self, recorder: Session) -> None:
         self._recorder = recorder
-        ends = recorder.stepping.ends_at
-        ran = recorder.ops[: ends[-1][1]] if ends else recorder.ops
+        ran = recorder.ops[: recorder.stepping.seen or None]
         # not what saving runs: state_dict() detaches
         computes = (op for op in ran if op.module >= 0 or op.phase in ("backward", "optimizer"))
         self._used = {operand[1] for op in computes for operand in op.operands}

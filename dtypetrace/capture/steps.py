@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-from ..records import Optimizer
+from ..records import MOST_STEPS, Optimizer
+from .ops import GrowingOp
 from .stacks import Places
 
 _WRAPPED = ("func", "__func__", "__wrapped__", "_torchdynamo_orig_callable")
@@ -53,8 +55,12 @@ class Steps:
     def __init__(self, places: Places) -> None:
         self._places = places
         self.running: list[Running] = []
-        self.ends_at: list[tuple[int, int]] = []
-        """(step, how many distinct ops had been seen at its end), for the steps that showed a new one."""
+        self.seen = 0
+        """How many distinct ops had been seen at the end of the last step."""
+        self._ran: dict[tuple[int, ...], list[int]] = {}
+        """By the ops that ran in a step: the other numbers of ``Recording.step_ends``."""
+        self._calls = array("q")
+        """The calls of each op until the end of the last step."""
         self.made: dict[tuple[str, int], Optimizer] = {}
         """The optimizers that were made, by class and place: a program may make one for every batch."""
 
@@ -65,11 +71,25 @@ class Steps:
         name = type(given.get("self")).__name__
         self.made.setdefault((name, place), Optimizer(name, place, _kind(given.get("params")), events))
 
-    def done(self, number: int, ops: int) -> None:
-        """A step has ended; ``ops``: the distinct ops so far. A step without a new one is not kept, so the list is
-        never longer than that of the ops."""
-        if not self.ends_at or self.ends_at[-1][1] < ops:
-            self.ends_at.append((number, ops))
+    def done(self, number: int, ops: Sequence[GrowingOp]) -> None:
+        """A step has ended; ``ops``: the distinct ops so far. What is kept is bounded, however many steps there are."""
+        before, self._calls = self._calls, array("q", [op.count for op in ops])
+        before.extend([0] * (len(ops) - len(before)))
+        ran = _ranges([n for n, (then, now) in enumerate(zip(before, self._calls)) if now > then])
+        self.seen = len(ops)
+        entry = self._ran.get(ran)
+        if entry is None and len(self._ran) == MOST_STEPS:
+            last, entry = self._ran.popitem()
+            both = {n for pairs in (last, ran) for a, b in zip(pairs[::2], pairs[1::2]) for n in range(a, b)}
+            self._ran[_ranges(sorted(both))] = entry
+        if entry is None:
+            self._ran[ran] = [number, len(ops), number, 1]
+        else:
+            entry[2:] = number, entry[3] + 1
+
+    def ended(self) -> tuple[tuple[int, ...], ...]:
+        """See ``Recording.step_ends``."""
+        return tuple((*entry, *ran) for ran, entry in self._ran.items())
 
     def begins(
         self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType, place: int, depth: int
@@ -131,6 +151,17 @@ class Steps:
                 return step.closures.isdisjoint(inside)
             inside.add(frame.f_code)
         return False
+
+
+def _ranges(numbers: Sequence[int]) -> tuple[int, ...]:
+    """Rising numbers as pairs of a first one and the one after the last: ``0 1 2 7`` is ``0 3 7 8``."""
+    found: list[int] = []
+    for number in numbers:
+        if found and found[-1] == number:
+            found[-1] = number + 1
+        else:
+            found += number, number + 1
+    return tuple(found)
 
 
 def _codes(value: Any) -> Iterator[CodeType]:

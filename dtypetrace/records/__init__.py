@@ -66,6 +66,8 @@ PRECISIONS = ("off", "values", "reference")
 """What is measured besides dtypes: nothing; what becomes of values; and the same step in higher precision, too."""
 SEVERITIES = ("note", "warning", "error")
 """Mildest first."""
+MOST_STEPS = 12
+"""Entries of ``Recording.step_ends``."""
 UNWATCHED = "an unwatched step"
 """The ``op`` of an ``input``: the tensor was made in a step that was not watched, or before the watching began."""
 
@@ -306,9 +308,11 @@ class Recording:
     """For each of ``modules``: how often its forward was called in watched steps, without a checkpoint's recompute."""
     module_results: tuple[tuple[str, ...], ...] = ()
     """For each of ``modules``: the dtypes of what its forward returned then. Older versions saved neither."""
-    step_ends: tuple[tuple[int, int], ...] = ()
-    """(number of an optimizer step from 1 on, how many of ``ops`` had been seen at its end); steps that showed no new
-    op are left out."""
+    step_ends: tuple[tuple[int, ...], ...] = ()
+    """One entry for all watched optimizer steps in which the same ops ran: the number of the first one from 1 on, how
+    many of ``ops`` had been seen at its end, the number of the last one, how many they are, then the ops that ran, as
+    pairs of a first op and the one after the last. The last of ``MOST_STEPS`` entries stands for all later steps. Older
+    versions saved only the first two numbers, of steps with a new op."""
     not_judged: tuple[NotJudged, ...] = ()
     """What hooks know that the findings cannot speak of; ``render.coverage`` adds what follows from the rest."""
     regions: tuple[Region, ...] = ()

@@ -47,6 +47,8 @@ class Page:
     timeline: timeline.Timeline = field(default_factory=timeline.Timeline)
     legend: list[tuple[str, str]] = field(default_factory=list)
     ticks: bool = False
+    watched: str = ""
+    """Which steps were watched, if not all."""
     tables: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -93,6 +95,7 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool) ->
         ),
         legend=[(f, timeline.NAMES[f]) for f in timeline.NAMES if families[f]],
         ticks=any(r.change for r in rows),
+        watched=coverage.watched(recording),
         tables=page_tables.tables(recording, rows),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ..records import Finding, Recording
+from ..records import MOST_STEPS, Finding, Recording
 from ..tables.operators import result_bytes
 from . import listings
 from .action import size
@@ -30,8 +30,6 @@ _HEIGHT = 40
 _PEAK = 60
 """Height of the drawing of bytes."""
 _MOST_MARKS = 12
-_NARROWEST = 0.06
-"""Share of the axis that the label of a step needs."""
 
 
 @dataclass
@@ -60,15 +58,15 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class StepMark:
-    """A part of the axis: the ops that first ran in one optimizer step, or in a few that are too narrow for a mark
-    each. ``at`` and ``width`` in percent; ``to``: its last op."""
+class StepLane:
+    """The optimizer steps in which the same ops ran: those ops drawn, and as ranges of their numbers, ``0-59 80-99``.
+    ``union``: each of them ran in one of the steps or more."""
 
     label: str
-    title: str
-    at: float
-    width: float
-    to: int
+    ops: int
+    drawing: str
+    ran: str
+    union: bool
 
 
 @dataclass
@@ -79,7 +77,7 @@ class Timeline:
     columns: int = 0
     strips: list[Strip] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
-    steps: list[StepMark] = field(default_factory=list)
+    steps: list[StepLane] = field(default_factory=list)
     live: str = ""
     """The drawing of the bytes that later ops still use; empty where no shapes were recorded."""
     live_words: str = ""
@@ -98,7 +96,7 @@ def timeline(recording: Recording, rows: Sequence[OpRow], findings: Sequence[tup
         min(_COLUMNS, len(rows)),
         strips(rows, inside),
         _marks(recording, findings, len(rows)),
-        step_marks(recording),
+        step_lanes(recording, rows, inside),
         live,
         words,
     )
@@ -174,8 +172,10 @@ def _stacked(amounts: Counter[str], height: int, whole: int) -> dict[str, tuple[
     return standing
 
 
-def _lane(phase: str, rows: Sequence[OpRow], ops: int, words: str, inside: Mapping[int, Counter[str]]) -> str:
-    """The drawing of the ops of one phase on an axis of so many ops."""
+def _lane(
+    name: str, rows: Sequence[OpRow], ops: int, words: str, inside: Mapping[int, Counter[str]], *, is_step: bool = False
+) -> str:
+    """The drawing of the ops of one phase, or of one step, on an axis of so many ops."""
     bars = _Bars()
     casts: list[int] = []
     columns = min(_COLUMNS, ops)
@@ -187,12 +187,15 @@ def _lane(phase: str, rows: Sequence[OpRow], ops: int, words: str, inside: Mappi
         own = rows[begin:at]
         counted = _families(own, inside)
         bars.column(column, _stacked(counted, _HEIGHT, counted.total()))
-        if any(r.change for r in own):
+        if any(r.change for r in own) and not is_step:
             casts.append(column)
     ticks = "".join(f"M{c} {_HEIGHT + 3}h{columns / 400:.3g}v5h-{columns / 400:.3g}z" for c in casts)
+    tick = f'<path class="tick" d="{ticks}"/>' if ticks else ""
+    kind = 'class="strip step"' if is_step else f'class="strip" data-phase="{name}"'
+    height = _HEIGHT if is_step else _HEIGHT + 8
     return (
-        f'<svg class="strip" role="img" aria-label="{phase}: {words}" viewBox="0 0 {columns} {_HEIGHT + 8}" '
-        f'preserveAspectRatio="none" data-phase="{phase}">{bars.drawn(columns)}<path class="tick" d="{ticks}"/></svg>'
+        f'<svg {kind} role="img" aria-label="{name}: {words}" viewBox="0 0 {columns} {height}" '
+        f'preserveAspectRatio="none">{bars.drawn(columns)}{tick}</svg>'
     )
 
 
@@ -227,36 +230,25 @@ def _number(recording: Recording, f: Finding) -> int:
 # ---------------------------------------------------------------- steps
 
 
-def step_marks(recording: Recording) -> list[StepMark]:
-    """Where the ops of each optimizer step begin: the first step at the first op inside a module. Neighbours that are
-    too narrow share a mark; none without an optimizer step."""
-    ops = len(recording.ops)
-    first = next((n for n, op in enumerate(recording.ops) if op.module), 0)
-    parts: list[tuple[list[int], int, int]] = []  # steps, first op, end
-    begin = first
-    for number, end in recording.step_ends:
-        if end <= begin:
-            continue
-        narrow = parts and (parts[-1][2] - parts[-1][1] < _NARROWEST * ops or end - begin < _NARROWEST * ops)
-        if narrow and len(parts) > 1:  # the first step is by itself: it shows most ops
-            parts[-1] = ([*parts[-1][0], number], parts[-1][1], end)
-        else:
-            parts.append(([number], begin, end))
-        begin = end
-    return [
-        StepMark(_steps(steps), f"{_steps(steps)}: ops {begin:,} to {end - 1:,}", *_span(begin, end, ops), end - 1)
-        for steps, begin, end in parts
-    ]
+def step_lanes(
+    recording: Recording, rows: Sequence[OpRow], inside: Mapping[int, Counter[str]] = MappingProxyType({})
+) -> list[StepLane]:
+    """A lane for all watched steps in which the same ops ran; none without a step, or in traces of older versions."""
+    made: list[StepLane] = []
+    begins = next((r.number for r in rows if r.module), 0)  # what runs before the first module makes the model
+    for first, _, last, count, *pairs in (end for end in recording.step_ends if len(end) > 3):
+        parts = [(max(a, begins), b) for a, b in zip(pairs[::2], pairs[1::2]) if b > begins]
+        own = [row for a, b in parts for row in rows[a:b]]
+        name, ran = _steps(first, last, count), " ".join(f"{a}-{b - 1}" for a, b in parts)
+        drawing = _lane(name, own, len(rows), f"{len(own):,} distinct ops", inside, is_step=True)
+        made.append(StepLane(name, len(own), drawing, ran, len(made) == MOST_STEPS - 1 and count > 1))
+    return made
 
 
-def _steps(numbers: Sequence[int]) -> str:
-    if len(numbers) == 1:
-        return f"step {numbers[0]}"
-    return f"steps {numbers[0]} to {numbers[-1]}"
-
-
-def _span(begin: int, end: int, ops: int) -> tuple[float, float]:
-    return round(100 * begin / ops, 2), round(100 * (end - begin) / ops, 2)
+def _steps(first: int, last: int, count: int) -> str:
+    if count == 1:
+        return f"step {first:,}"
+    return f"steps {first:,} to {last:,}" if last - first + 1 == count else f"{count:,} steps, {first:,} to {last:,}"
 
 
 # ---------------------------------------------------------------- bytes

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import dtypetrace
+from dtypetrace.records import MOST_STEPS
 
 
 class Closure:
@@ -171,18 +172,30 @@ def test_steps_that_exceptions_left_are_forgotten():
     assert {op.phase for op in trace.recording.ops if op.op == "mul"} == {"other"}
 
 
-def test_a_step_is_kept_where_new_ops_were_first_seen():
+def test_the_ops_of_each_step_are_kept_once_for_all_steps_with_the_same():
     net = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with dtypetrace.trace() as t:
-        for n in range(5):
+        for n in range(6):
             out = net(torch.ones(1, 2))
-            if n == 3:
+            if n in (3, 5):
                 out = out.double()
             out.sum().backward()
             optimizer.step()
-    ends = dict(t.recording.step_ends)
-    assert {1, 4} <= set(ends) <= {1, 2, 4}, "steps without a new op are left out"
-    assert ends[4] == len(t.recording.ops) > ends[1]
-    first = next(n for n, op in enumerate(t.recording.ops) if "float64" in op.outputs)
-    assert ends[1] <= first < ends[4]
+    ends = {first: (seen, last, count, ran) for first, seen, last, count, *ran in t.recording.step_ends}
+    wide = next(n for n, op in enumerate(t.recording.ops) if "float64" in op.outputs)
+    assert ends[4][:3] == (len(t.recording.ops), 6, 2) and ends[4][3][-1] == len(t.recording.ops)
+    plain = {first: end for first, end in ends.items() if first != 4}
+    assert sum(count for _, _, count, _ in plain.values()) == 4 and plain[max(plain)][1] == 5
+    assert all(seen <= wide and ran[-1] <= wide for seen, _, _, ran in plain.values())
+
+
+def test_what_is_kept_of_the_steps_is_bounded():
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with dtypetrace.trace() as t:
+        for n in range(20):
+            exec("net(torch.ones(1, 2)).sum().backward()" + "; torch.ones(1)" * n)  # another line each time
+            optimizer.step()
+    ends = t.recording.step_ends
+    assert len(ends) == MOST_STEPS and sum(end[3] for end in ends) == 20 and ends[-1][2] == 20

@@ -59,6 +59,9 @@ def test_a_part_of_the_timeline_is_widened_by_a_drag_the_wheel_and_keys(browser,
         narrow = shown()[1]
         page.keyboard.press("-")
         assert shown()[1] == pytest.approx(2 * narrow)
+        start, span = shown()
+        page.keyboard.press("Shift+ArrowRight")
+        assert shown() == pytest.approx([start + span / 8, span])
         page.click("#axis-whole")
         assert shown() == whole and page.locator("#axis-whole").is_disabled()
         v.quiet()

@@ -131,16 +131,13 @@ def test_a_refused_call_is_marked_where_it_was_refused():
     assert timeline.timeline(nowhere, rows, [("DT401-1", recordings.bare("plan"))]).marks == []
 
 
-def test_each_step_has_its_part_of_the_axis():
+def test_each_step_shows_the_ops_that_ran_in_it():
     ops = (*(result() for _ in range(10)), *(replace(result(), module="net") for _ in range(90)))
-    marks = timeline.step_marks(Recording(ops=ops, step_ends=((1, 60), (2, 80), (7, 100))))
-    assert [(m.label, m.at, m.width, m.to) for m in marks] == [
-        ("step 1", 10.0, 50.0, 59),
-        ("step 2", 60.0, 20.0, 79),
-        ("step 7", 80.0, 20.0, 99),
+    ends = ((1, 60, 1, 1, 0, 60), (2, 80, 3, 2, 20, 80), (7, 100, 90, 4, 20, 40, 80, 100))
+    lanes = lambda recording: timeline.step_lanes(recording, listings.ops(recording))
+    assert [(lane.label, lane.ops, lane.ran) for lane in lanes(Recording(ops=ops, step_ends=ends))] == [
+        ("step 1", 50, "10-59"),
+        ("steps 2 to 3", 60, "20-79"),
+        ("4 steps, 7 to 90", 40, "20-39 80-99"),
     ]
-    assert marks[1].title == "step 2: ops 60 to 79"
-    narrow = timeline.step_marks(Recording(ops=ops, step_ends=((1, 90), (2, 91), (5, 93), (9, 95))))
-    assert [(m.label, m.to) for m in narrow] == [("step 1", 89), ("steps 2 to 9", 94)], "narrow ones share a mark"
-    assert timeline.step_marks(Recording(ops=ops)) == [] == timeline.step_marks(Recording())
-    assert len(timeline.step_marks(Recording(ops=ops, step_ends=tuple((n, n) for n in range(1, 101))))) < 18
+    assert lanes(Recording(ops=ops)) == [] == lanes(Recording(ops=ops, step_ends=((1, 60),))), "an older trace"

@@ -4,10 +4,9 @@ const lanes = one(".lanes"), scrub = one("#scrub");
 function column(label, kind) {
   return tables.ops.columns.find((each) => each.label === label && (!kind || each.kind === kind));
 }
-function stepOf(row) { // ops after the last step belong to none, ops before the first to none as well
-  const parts = all(".ruler span", lanes), part = parts.find((each) => row <= Number(each.dataset.to));
-  const early = parts.length && row / Number(lanes.dataset.ops) < parts[0].at - 1e-4;
-  return part && !early ? part.textContent : "";
+function stepsOf(row) { // the steps in which an op ran; none for what ran before the first or after the last
+  const ranIn = (band) => band.dataset.ran.split(" ").some((part) => { const [from, to] = part.split("-"); return row >= from && row <= to; });
+  return all("[data-ran]", lanes).filter(ranIn).map((band) => one("h3", band.parentElement).textContent).join(", ");
 }
 function read(row) { // one op in words
   const value = (label, kind) => {
@@ -15,7 +14,7 @@ function read(row) { // one op in words
     return found ? (found.values ? found.values[found.at[row]] : found.at[row]) : "";
   };
   const dtypes = [value("in", "dtypes"), value("out", "dtypes")].filter(Boolean).join(" → ");
-  return [`op ${row.toLocaleString("en")}: ${value("op")}`, dtypes, value("your line") || value("in", "text"), value("module"), value("phase"), stepOf(row)].filter(Boolean).join(" · ");
+  return [`op ${row.toLocaleString("en")}: ${value("op")}`, dtypes, value("your line") || value("in", "text"), value("module"), value("phase"), stepsOf(row)].filter(Boolean).join(" · ");
 }
 function around(row) { // the ops of the column that an op is drawn in
   const ops = Number(lanes.dataset.ops), columns = Number(lanes.dataset.columns);
@@ -44,11 +43,10 @@ function showPart(from, span) {
     const columns = Number(lanes.dataset.columns), high = strip.viewBox.baseVal.height;
     strip.setAttribute("viewBox", `${axis.from * columns} 0 ${axis.span * columns} ${high}`);
   }
-  for (const mark of all(".pin,.ruler span", lanes)) {
-    const left = (mark.at - axis.from) / axis.span, right = left + (mark.wide || 0) / axis.span;
-    mark.hidden = right < 0 || left > 1;
-    mark.style.left = `${100 * Math.max(0, left)}%`;
-    if (mark.wide) mark.style.width = `${100 * (Math.min(1, right) - Math.max(0, left))}%`;
+  for (const mark of all(".pin", lanes)) {
+    const left = (mark.at - axis.from) / axis.span;
+    mark.hidden = left < 0 || left > 1;
+    mark.style.left = `${100 * left}%`;
   }
   scrub.min = Math.floor(axis.from * ops);
   scrub.max = Math.min(ops, Math.ceil((axis.from + axis.span) * ops)) - 1;
@@ -59,6 +57,12 @@ function zoom(factor, at = (Number(scrub.value) + 0.5) / Number(lanes.dataset.op
   const middle = at < axis.from || at > axis.from + axis.span ? axis.from + axis.span / 2 : at;
   const span = Math.min(1, axis.span * factor);
   showPart(middle - ((middle - axis.from) / axis.span) * span, span);
+}
+function move(way) { // the op that is read goes along
+  const before = axis.from;
+  showPart(axis.from + (way * axis.span) / 8, axis.span);
+  const moved = Math.round((axis.from - before) * Number(lanes.dataset.ops));
+  if (moved && tables.ops) point(Math.max(Number(scrub.min), Math.min(Number(scrub.max), Number(scrub.value) + moved)));
 }
 function shareAt(event, strip) {
   const box = strip.getBoundingClientRect();
@@ -83,7 +87,7 @@ function choosable(strip) { // a drag along a strip gives what it covers the who
   strip.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && !event.metaKey && !event.shiftKey) return; // the page scrolls
     event.preventDefault();
-    if (event.shiftKey) showPart(axis.from + (Math.sign(event.deltaY || event.deltaX) * axis.span) / 8, axis.span);
+    if (event.shiftKey) move(Math.sign(event.deltaY || event.deltaX));
     else zoom(event.deltaY < 0 ? 0.7 : 1 / 0.7, shareAt(event, strip));
   }, { passive: false });
 }
@@ -107,7 +111,7 @@ if (lanes) {
     strip.addEventListener("pointermove", (event) => { if (tables.ops) point(under(event, strip)); });
     choosable(strip);
   }
-  for (const mark of all(".pin,.ruler span", lanes)) [mark.at, mark.wide] = [parseFloat(mark.style.left) / 100, parseFloat(mark.style.width) / 100];
+  for (const mark of all(".pin", lanes)) mark.at = parseFloat(mark.style.left) / 100;
   one("#axis-in").addEventListener("click", () => zoom(0.5));
   one("#axis-out").addEventListener("click", () => zoom(2));
   one("#axis-whole").addEventListener("click", () => showPart(0, 1));
@@ -115,9 +119,11 @@ if (lanes) {
   scrub.addEventListener("focus", () => point(Number(scrub.value)));
   scrub.addEventListener("keydown", (event) => {
     const does = { Enter: () => list(Number(scrub.value)), "+": () => zoom(0.5), "-": () => zoom(2), 0: () => showPart(0, 1) }[event.key];
-    if (!does) return;
+    const pan = event.shiftKey && { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!does && !pan) return;
     event.preventDefault();
-    does();
+    if (pan) move(pan);
+    else does();
   });
   one("#list-here").addEventListener("click", () => list(Number(scrub.value)));
 }

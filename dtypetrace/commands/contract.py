@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class ContractCommand:
     """Write which dtypes a program computes in, or check that it still does.
 
-    "write" runs the program and writes a small text file. For each module it has the dtypes of its parameters, its
-    inputs and outputs, the results of its ops, its gradients and its optimizer state, and its autocast. For the run it
-    has what the receipt has: the optimizer, the loss scaler, the loss, what is reduced between ranks, checkpoints.
+    "write" runs the program and writes a small text file: its receipt, the optimizer and the autocast, and for each
+    module the dtypes of its parameters, its inputs and outputs, the results of its ops, its gradients and its optimizer
+    state, and its autocast.
 
     "check" runs the program again and compares. If a dtype differs, it names the line and exits with 1.
 

@@ -1,7 +1,8 @@
-"""A receipt as a small text, and how another run differs from it.
+"""The facts of a run: its receipt, and of each module the dtypes that it holds and computes in. What differs between
+two runs, for ``diff``; between a run and a file that keeps them as a small text, for ``contract``.
 
-The text has a section for the run, with what the receipt has of it as a whole, and one for each pattern of modules.
-Each fact is a line and names neither a file nor a line, so it changes only when a dtype does.
+The text has a section for the run and one for each pattern of modules. Each fact is a line and names neither a file nor
+a line, so it changes only when a dtype does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from .. import graph
 from ..errors import ContractError
@@ -18,11 +20,9 @@ from ..rules import patterns, receipt
 from ..tables.dtypes import FLOATING
 from ..tables.operators import is_cast, is_move
 
-_HEAD = "# dtypetrace contract 2: the dtypes of each module. Compare a run with it: dtypetrace contract check"
+_HEAD = "# dtypetrace contract 3: the receipt of a run, by module. Compare a run with it: dtypetrace contract check"
 RUN = "(run)"
 """The section for what is set for the whole run."""
-ROOT = patterns.ROOT
-"""The section of the outermost module."""
 KEYS = ("parameters", "inputs", "computes", "outputs", "gradients", "state", "autocast")
 """The facts of a module, in the order of their lines."""
 _COMPUTED = ("parameters", "autocast", "inputs")
@@ -41,7 +41,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """One fact that is not as the contract says, for all modules of a pattern; an empty text: it is not there."""
+    """One fact that is not as it was, for all modules of a pattern; an empty text: it is not there."""
 
     modules: tuple[str, ...]
     key: str
@@ -54,134 +54,91 @@ class Breach:
 
 # ---------------------------------------------------------------- the facts of a run
 
-
-def facts(recording: Recording) -> dict[str, Facts]:
-    """The facts of the run and of every module that holds parameters or runs ops itself, by name."""
-    root = patterns.root(recording)
-    found: dict[str, Facts] = {}
-    for module, key, parts in _parts(recording, root):
-        said = sorted(part for part in parts if part)
-        if parts:
-            own = found.setdefault(module, Facts())
-            own.values |= {key: ", ".join(said)} if said else {}
-            own.causes[key] = {part: origin for part, origin in parts.items() if origin is not None}
-    return {module: own for module, own in found.items() if own.values}
-
-
 _Parts = dict[str, Origin | None]
 """The parts of a fact with the event behind each; an empty part is no fact, but the event of one that is not there."""
 
 
-def _parts(recording: Recording, root: str) -> Iterator[tuple[str, str, _Parts]]:
-    """The parts of each fact, with the event behind each."""
-    yield from ((RUN, key, parts) for key, parts in _of_run(recording))
-    held: dict[str, _Parts] = defaultdict(dict)
+def facts(recording: Recording) -> dict[str, Facts]:
+    """The facts of the run and of every module that holds parameters or runs ops itself, by name."""
+    found: dict[str, Facts] = {}
+    for module, keys in {RUN: _of_run(recording), **_of_modules(recording)}.items():
+        said = {key: sorted(part for part in parts if part) for key, parts in keys.items()}
+        own = Facts({key: ", ".join(parts) for key, parts in said.items() if parts})
+        for key, parts in keys.items():
+            own.causes[key] = {part: origin for part, origin in parts.items() if origin is not None}
+        if own.values:
+            found[module] = own
+    return found
+
+
+def _of_run(recording: Recording) -> dict[str, _Parts]:
+    """What the receipt has, the optimizers and the autocasts; a file of an earlier format has no autocast here."""
+    autocasts: _Parts = {op.autocast: None for op in recording.ops if op.autocast} or {"off": None}
+    optimizers: _Parts = {u.optimizer: None for u in recording.updates if u.optimizer}
+    return {"autocast": autocasts, "optimizer": optimizers, **receipt.facts(recording)}
+
+
+def _of_modules(recording: Recording) -> dict[str, dict[str, _Parts]]:
+    """The parts of each fact of each module, with the event behind each."""
+    root = patterns.root(recording)
+    found: dict[str, dict[str, _Parts]] = defaultdict(lambda: {key: {} for key in KEYS})
     for p in recording.parameters:
         module, _, leaf = p.name.rpartition(".")
-        held[patterns.shown(module, root)][f"{leaf} {p.dtype}"] = graph.origin(recording, p.event)
-    gradients: dict[str, _Parts] = defaultdict(dict)
-    state: dict[str, _Parts] = defaultdict(dict)
+        own = found[patterns.shown(module, root)]["parameters"]
+        own[f"{leaf} {p.dtype}"] = graph.origin(recording, p.event)
+    # a module that ran under autocast first: what ran without is named where no autocast is left
+    for op in sorted(recording.ops, key=lambda op: not op.autocast):
+        if op.module and op.phase == "forward":
+            keys = found[patterns.shown(op.module, root)]
+            if op.autocast or _computes(op):
+                keys["autocast"].setdefault(op.autocast, graph.ran(recording, op))
+            for dtype in op.outputs if _computes(op) else ():
+                if dtype in FLOATING:
+                    keys["computes"].setdefault(dtype, graph.ran(recording, op))
+    for module, key, dtype, origin in _crossing(recording, root, frozenset(found)):
+        found[module][key].setdefault(dtype, origin)
     for u in recording.updates:
         module, _, leaf = u.name.rpartition(".")
-        if u.gradient_dtype:
-            gradients[patterns.shown(module, root)][f"{leaf} {u.gradient_dtype}"] = graph.origin(
-                recording, u.gradient_event
-            )
-        for s in u.state:
-            state[patterns.shown(module, root)][f"{s.name} {s.dtype}"] = None
-    ops = _own_ops(recording, root)
-    for module in dict.fromkeys([*held, *ops]):
-        own = ops.get(module, [])
-        inside = _inside(recording, root, module)
-        yield module, "parameters", held.get(module, {})
-        yield module, "inputs", _inputs(recording, inside)
-        yield module, "computes", _computed(recording, own)
-        yield module, "outputs", _outputs(recording, inside)
-        yield module, "gradients", gradients.get(module, {})
-        yield module, "state", state.get(module, {})
-        yield module, "autocast", _autocast(recording, own)
-
-
-def _of_run(recording: Recording) -> Iterator[tuple[str, _Parts]]:
-    yield from receipt.of_run(recording).items()
-    yield "optimizer", {u.optimizer: None for u in recording.updates if u.optimizer}
-
-
-def of_run(recording: Recording) -> Facts:
-    """The facts of the run as a whole, as ``diff`` compares them: with its autocasts and its optimizers' state."""
-    parts: dict[str, _Parts] = {"autocast": {op.autocast: None for op in recording.ops if op.autocast} or {"off": None}}
-    parts |= dict(_of_run(recording))
-    for s in recording.state:
-        parts.setdefault(f"{s.optimizer} {s.name}", {})[s.dtype] = None
-    return Facts({key: ", ".join(sorted(said)) for key, said in parts.items() if said})
-
-
-def _autocast(recording: Recording, ops: Iterable[Op]) -> _Parts:
-    """The autocasts that ops ran under; last, as an empty text, the first op that computed under none."""
-    found: _Parts = {}
-    for op in sorted(ops, key=lambda op: not op.autocast):
-        if op.autocast not in found and (op.autocast or _computes(op)):
-            found[op.autocast] = graph.ran(recording, op)
+        held = found.get(patterns.shown(module, root), {})
+        if held and u.gradient_dtype:
+            held["gradients"][f"{leaf} {u.gradient_dtype}"] = graph.origin(recording, u.gradient_event)
+        for s in u.state if held else ():
+            held["state"][f"{s.name} {s.dtype}"] = None
     return found
 
 
-def _own_ops(recording: Recording, root: str) -> dict[str, list[Op]]:
-    found: dict[str, list[Op]] = defaultdict(list)
+def _crossing(recording: Recording, root: str, modules: frozenset[str]) -> Iterator[tuple[str, str, str, Origin]]:
+    """The floating dtypes that forward brings into modules and that others read of what is made inside, in the order of
+    the run: ``(module, "inputs" or "outputs", dtype, the event or op behind it)``."""
+
+    @cache
+    def around(module: str) -> tuple[str, ...]:
+        """A module and those that it is in."""
+        parts = patterns.below(module, root).split(".")
+        names = [patterns.ROOT, *(".".join(parts[:n]) for n in range(1, len(parts) + 1))]
+        return tuple(name for name in names if name in modules)
+
+    runs = {op.module for op in recording.ops if op.module and op.phase == "forward"}
     for op in recording.ops:
-        if op.module and op.phase == "forward":
-            found[patterns.shown(op.module, root)].append(op)
-    return found
-
-
-def _inside(recording: Recording, root: str, module: str) -> set[int]:
-    """The forward ops that run in a module or below it."""
-    if module == ROOT:
-        return {n for n, op in enumerate(recording.ops) if op.module and op.phase == "forward"}
-    full = root + module
-    return {
-        n
-        for n, op in enumerate(recording.ops)
-        if op.phase == "forward" and (op.module == full or op.module.startswith(f"{full}."))
-    }
-
-
-def _inputs(recording: Recording, inside: set[int]) -> _Parts:
-    """The floating dtypes that come in: operands that no parameter holds and that were made elsewhere."""
-    found: _Parts = {}
-    here = {recording.ops[n].module for n in inside}
-    for number in sorted(inside):
-        for i in recording.ops[number].inputs:
-            if i.holder is None and i.producer not in inside and i.dtype in FLOATING and i.dtype not in found:
-                made = recording.events[i.event].module if 0 <= i.event < len(recording.events) else ""
-                if i.producer >= 0 or not made or made not in here:  # a factory inside is no input
-                    found[i.dtype] = graph.origin(recording, i.event)
-    return found
-
-
-def _computed(recording: Recording, ops: Iterable[Op]) -> _Parts:
-    """The floating dtypes of the results of what the module runs itself, casts and moves aside."""
-    found: _Parts = {}
-    for op in ops:
-        for dtype in op.outputs if _computes(op) else ():
-            if dtype in FLOATING and dtype not in found:
-                found[dtype] = graph.ran(recording, op)
-    return found
+        here = around(op.module) if op.module and op.phase == "forward" else ()
+        for i in op.inputs if here or op.phase in ("forward", "other") else ():
+            if i.dtype not in FLOATING:
+                continue
+            made = recording.ops[i.producer] if i.producer >= 0 else None
+            inside = around(made.module) if made is not None and made.module and made.phase == "forward" else ()
+            for module in inside:
+                if made is not None and module not in here:
+                    yield module, "outputs", i.dtype, graph.ran(recording, made)
+            born = recording.events[i.event].module if made is None and 0 <= i.event < len(recording.events) else ""
+            inside = around(born) if born in runs else inside  # what a factory inside makes is no input
+            for module in here if i.holder is None else ():
+                if module not in inside:
+                    yield module, "inputs", i.dtype, graph.origin(recording, i.event)
 
 
 def _computes(op: Op) -> bool:
+    """Whether an op computes: casts and moves do not."""
     return not is_move(op) and not is_cast(op) and any(i.dtype in FLOATING for i in op.inputs)
-
-
-def _outputs(recording: Recording, inside: set[int]) -> _Parts:
-    """The floating dtypes of what is made inside and read by a forward op outside."""
-    found: _Parts = {}
-    for number, op in enumerate(recording.ops):
-        if number in inside or op.phase not in ("forward", "other"):
-            continue
-        for i in op.inputs:
-            if i.producer in inside and i.dtype in FLOATING and i.dtype not in found:
-                found[i.dtype] = graph.ran(recording, recording.ops[i.producer])
-    return found
 
 
 # ---------------------------------------------------------------- the text
@@ -190,7 +147,9 @@ def _outputs(recording: Recording, inside: set[int]) -> _Parts:
 def text(found: Mapping[str, Facts]) -> str:
     """The contract: the run's section, then one for each pattern of modules, sorted."""
     lines = [_HEAD]
-    for name, values in sorted(_sections(found).items(), key=lambda item: (item[0] != RUN, item[0] != ROOT, item[0])):
+    for name, values in sorted(
+        _sections(found).items(), key=lambda item: (item[0] != RUN, item[0] != patterns.ROOT, item[0])
+    ):
         lines += ["", f"[{name}]", *(f"{key}: {value}" for key, value in values.items())]
     return "\n".join(lines) + "\n"
 
@@ -247,7 +206,8 @@ def parse(written: str) -> dict[str, dict[str, str]]:
 
 
 def check(sections: Mapping[str, Mapping[str, str]], found: Mapping[str, Facts]) -> tuple[Breach, ...]:
-    """What differs between a contract and the facts of a run, one breach for all modules that differ alike."""
+    """What differs between a contract, or another run, and the facts of a run: one breach for all modules that differ
+    alike. Files of the earlier formats say less of the run: they are compared in what they have."""
     breaches: dict[tuple[str, str, str, str], list[str]] = {}
     causes: dict[tuple[str, str, str, str], Origin | None] = {}
     met: set[str] = set()
@@ -255,12 +215,13 @@ def check(sections: Mapping[str, Mapping[str, str]], found: Mapping[str, Facts])
         section = _section(sections, module)
         met |= {section} if section is not None else set()
         wanted = sections[section] if section is not None else {}
-        for key in dict.fromkeys([*wanted, *own.values]):
+        earlier = module == RUN and "autocast" not in wanted
+        for key in wanted if earlier else dict.fromkeys([*wanted, *own.values]):
             before, now = wanted.get(key, ""), own.values.get(key, "")
             if before != now:
                 breach = (patterns.starred(module), key, before, now)
                 breaches.setdefault(breach, []).append(module)
-                causes.setdefault(breach, _cause(own, wanted, key))
+                causes.setdefault(breach, _cause(own, wanted, key, module))
     shown = [
         Breach(tuple(patterns.collapsed(modules)), key, before, now, causes[pattern, key, before, now])
         for (pattern, key, before, now), modules in breaches.items()
@@ -289,13 +250,14 @@ def _matches(pattern: list[str], parts: list[str]) -> bool:
     )
 
 
-def _cause(own: Facts, wanted: Mapping[str, str], key: str) -> Origin | None:
+def _cause(own: Facts, wanted: Mapping[str, str], key: str, module: str) -> Origin | None:
     """The event behind a fact that differs. What a module computes and gives follows from its parameters, autocast and
     inputs, an optimizer's state from the parameters: if those differ, too, theirs is the event."""
     for decides in _DECIDE.get(key, ()):
         if wanted.get(decides, "") != own.values.get(decides, ""):
             if decides == "autocast":  # it has no event of its own: the op ran under it
                 break
-            return _cause(own, wanted, decides)
+            return _cause(own, wanted, decides, module)
     known, causes = wanted.get(key, "").split(", "), own.causes.get(key, {})
-    return next((origin for part, origin in causes.items() if part not in known), next(iter(causes.values()), None))
+    left = next(iter(causes.values()), None) if module != RUN else None  # a module's own ops are few
+    return next((origin for part, origin in causes.items() if part not in known), left)

@@ -15,6 +15,7 @@ from ..tables.dtypes import FLOATING
 from ..tables.operators import name_of
 from . import alignment, contract
 from .alignment import Block, Pair
+from .contract import Breach
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,8 @@ class Comparison:
     differences: tuple[DtypeDifference | Replaced, ...] = ()
     findings: tuple[tuple[Finding, ...], tuple[Finding, ...]] = ((), ())
     """Findings that only one of the runs has."""
-    only: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    """Parameters that only one of the runs has, as patterns."""
+    facts: tuple[Breach, ...] = ()
+    """What differs in the receipt, and in what modules hold and compute where no difference above tells it."""
     apart: tuple[tuple[Apart, ...], tuple[Apart, ...]] = ((), ())
     """What ran in one of the runs only and has nothing to do with the rest of it."""
     compiled: tuple[Compiled, ...] = ()
@@ -111,7 +112,7 @@ class Comparison:
     @property
     def same(self) -> bool:
         """Whether nothing differs in dtype, and neither run has findings of its own."""
-        return not (self.differences or any(self.findings) or any(self.only) or self.compiled)
+        return not (self.differences or any(self.findings) or self.facts or self.compiled)
 
 
 _PHASES = ("forward", "recompute", "optimizer", "other", "")
@@ -143,7 +144,7 @@ def compare(
         tuple(_settings(pair)),
         tuple(difference for _, difference in sorted(ordered, key=lambda d: d[0])),
         (_without(found[0], found[1], roots), _without(found[1], found[0], roots[::-1])),
-        _only(pair, roots),
+        tuple(_facts(pair, births)),
         _apart(pair, found_ops.apart),
         tuple(_compiled(pair)),
     )
@@ -293,9 +294,16 @@ def _settings(pair: Pair) -> Iterator[tuple[str, str, str]]:
         a, b = (str(r.meta.get(name, "")) for r in pair)
         if a != b:
             yield name, a, b
-    one, other = map(contract.of_run, pair)
-    for breach in contract.check({contract.RUN: one.values}, {contract.RUN: other}):
-        yield breach.key, breach.wanted or "none", breach.found or "none"
+
+
+def _facts(pair: Pair, births: set[Place]) -> Iterator[Breach]:
+    """The facts that a contract of the first run would find broken in the second one: all of the run; of modules what
+    they hold, where that has another birth than the differences. What they compute is compared op by op."""
+    one, other = map(contract.facts, pair)
+    for breach in contract.check({module: own.values for module, own in one.items()}, other):
+        known = breach.cause is not None and breach.cause.place in births
+        if breach.modules == (contract.RUN,) or breach.key not in ("inputs", "computes", "outputs") and not known:
+            yield breach
 
 
 _ASPECTS = {"computes": "computes in", "kernel": "is handed on in", "saved": "is saved in", "memory": "is written in"}
@@ -336,12 +344,6 @@ def _without(own: tuple[Finding, ...], others: tuple[Finding, ...], roots: tuple
 
     known = {key(f, roots[1]) for f in others}
     return tuple(f for f in own if key(f, roots[0]) not in known)
-
-
-def _only(pair: Pair, roots: tuple[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    names = [dict.fromkeys(patterns.below(p.name, root) for p in r.parameters) for r, root in zip(pair, roots)]
-    one, other = (patterns.collapsed(n for n in names[i] if n not in names[1 - i]) for i in (0, 1))
-    return tuple(one), tuple(other)
 
 
 def _apart(pair: Pair, blocks: Iterable[Block]) -> tuple[tuple[Apart, ...], tuple[Apart, ...]]:

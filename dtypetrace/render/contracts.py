@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..compare.contract import Breach
 from ..records import Origin
@@ -17,20 +17,22 @@ def text(breaches: Sequence[Breach], file: str) -> str:
     """The differences by module; the first line of a contract that holds says so."""
     if not breaches:
         return f"dtypetrace contract: the run matches {seen(file)}"
-    lines: list[str] = []
+    count = len(breaches)
+    end = f"dtypetrace contract: {count} fact{'s differ' if count > 1 else ' differs'} from {file}"
+    return "\n".join(map(seen, [*lines(breaches), end]))
+
+
+def lines(breaches: Sequence[Breach]) -> Iterator[str]:
+    """Each fact as it was and as it is, below its modules."""
     above: tuple[str, ...] = ()
     for breach in breaches:
         if breach.modules != above:
-            lines.append(some(breach.modules, _MOST_NAMED))
+            yield some(breach.modules, _MOST_NAMED)
         above = breach.modules
-        lines += [f"  - {breach.key}: {breach.wanted}"] if breach.wanted else []
-        lines += [f"  + {breach.key}: {breach.found}"] if breach.found else []
-        lines += (
-            [f"      {_event(breach.cause)}{_without(breach)}"] if breach.cause and breach.cause.place.stack else []
-        )
-    count = len(breaches)
-    lines.append(f"dtypetrace contract: {count} fact{'s differ' if count > 1 else ' differs'} from {file}")
-    return "\n".join(map(seen, lines))
+        yield from [f"  - {breach.key}: {breach.wanted}"] if breach.wanted else []
+        yield from [f"  + {breach.key}: {breach.found}"] if breach.found else []
+        if breach.cause and breach.cause.place.stack:
+            yield f"      {_event(breach.cause)}{_without(breach)}"
 
 
 def _without(breach: Breach) -> str:

@@ -11,7 +11,7 @@ from ..records import Finding, Place
 from ..tables.dtypes import DTYPES
 from ..tables.english import some
 from ..terminal import seen
-from . import wording
+from . import contracts, wording
 
 Names = tuple[str, str]
 """What the two runs are called: their files."""
@@ -43,8 +43,8 @@ def rest(comparison: Comparison) -> list[str]:
     the summary."""
     lines = []
     lines += [_compiled(c) for c in comparison.compiled[:_MOST]]
-    for label, names in zip("ab", comparison.only):
-        lines += [f"only in {label}: {_some(names)}"] if names else []
+    if comparison.facts:
+        lines += ["what differs in the receipt, - in a, + in b:", *contracts.lines(comparison.facts[:_MOST]), ""]
     for label, findings in zip("ab", comparison.findings):
         lines += [_finding(label, f) for f in findings]
     for label, apart in zip("ab", comparison.apart):

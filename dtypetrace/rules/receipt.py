@@ -30,17 +30,22 @@ def rows(recording: Recording) -> tuple[ReceiptRow, ...]:
     return tuple(row for part in parts for row in part(recording))
 
 
-_OF_RUN = ("loss scaler", "reduction", "checkpoint written", "checkpoint read")
-"""Parts that belong to the run as a whole; a contract has the others for each module."""
+_OF_MODULES = ("parameters", "frozen parameters", "buffers", "quantised weights", "master weights", "gradients")
+"""Parts whose ``what`` says where they are."""
 
 
-def of_run(recording: Recording) -> dict[str, dict[str, Origin | None]]:
-    """What the receipt has of the run as a whole: by fact, its dtypes with the event behind each."""
+def facts(recording: Recording) -> dict[str, dict[str, Origin | None]]:
+    """The receipt as ``contract`` keeps it and ``diff`` compares it: for each part its dtypes with the event behind
+    each, and what was asked for where that is another one."""
     found: dict[str, dict[str, Origin | None]] = {}
     for row in rows(recording):
-        if row.part in _OF_RUN or row.part == "compute" and row.what in ("head", "loss"):
-            name = row.what if row.part == "compute" else f"{row.part} {row.what}".strip()
-            found.setdefault(re.sub(r"[^\w ]", "_", name), {})[row.dtype] = row.cause
+        name = row.what if row.part == "compute" else row.part
+        if row.part != "compute" and row.part not in _OF_MODULES:
+            name = f"{row.part} {row.what}".strip()
+        name = re.sub(r"[^\w ]", "_", name)
+        found.setdefault(name, {})[row.dtype] = row.cause
+        if row.differs:
+            found.setdefault(f"{name} asked for", {})[row.asked] = row.cause
     found.setdefault("loss scaler", {"off": None})
     return found
 

@@ -148,7 +148,7 @@ def test_a_changed_norm_is_named_with_its_line():
 
 def test_one_changed_layer_of_many_is_named_alone():
     found = breaches(run(*["float32"] * 4), run("float32", "float32", "bfloat16", "float32"))
-    assert {b.modules for b in found} == {("layers.2.norm",)}
+    assert {b.modules for b in found} == {("(run)",), ("layers.2.norm",)}
 
 
 def test_an_op_that_gives_another_dtype_is_the_line():
@@ -239,7 +239,26 @@ def test_a_loss_scaler_is_known_by_what_it_runs():
     b.ran("unscale_", gradient, aten="_amp_foreach_non_finite_check_and_unscale_.default", text="«scaler.step(o)»")
     (found,) = breaches(RecordingBuilder().recording, b.recording)
     assert (found.wanted, found.found, found.cause.place.line) == ("off", "on", 2)
-    assert compare(RecordingBuilder().recording, b.recording).settings == (("loss scaler", "off", "on"),)
+    assert compare(RecordingBuilder().recording, b.recording).facts == (found,)
+
+
+@pytest.mark.parametrize("earlier", ["net1.contract", "net2.contract"])
+def test_a_file_of_an_earlier_format_is_compared_in_what_it_has(earlier):
+    """The first one knows nothing of the head, both nothing of the other parts of the receipt."""
+    written = contract.parse((GOLDEN / earlier).read_text("utf-8"))
+    assert contract.check(written, contract.facts(run("float32", "float32", "bfloat16"))) == ()
+    found = contract.check(written, contract.facts(run("float32", "float32", "float32", scaler=True)))
+    assert {(b.modules[0], b.key) for b in found} == {
+        ("(run)", "loss scaler"),
+        *(("layers.2.norm", key) for key in ("parameters", "computes", "gradients", "state")),
+    }
+
+
+def test_diff_and_contract_say_the_same_of_the_receipt():
+    pair = run("float32"), run("bfloat16", scaler=True, last="float32")
+    of_run = [b for b in breaches(*pair) if b.modules == ("(run)",)]
+    assert {"loss scaler", "parameters", "gradients"} == {b.key for b in of_run}
+    assert [b for b in compare(*pair).facts if b.modules == ("(run)",)] == of_run
 
 
 def test_a_checkpoint_is_a_fact_of_the_run():
@@ -250,7 +269,7 @@ def test_a_checkpoint_is_a_fact_of_the_run():
     )
     again = contract.check(contract.parse(written), contract.facts(saved_too))
     assert ("checkpoint written model", "", "float16") in [(b.key, b.wanted, b.found) for b in again]
-    assert ("checkpoint written model", "none", "float16") in compare(run("float32"), saved_too).settings
+    assert set(again) == set(compare(run("float32"), saved_too).facts)
 
 
 def test_the_shown_difference_is_golden():

@@ -49,8 +49,12 @@ _COLUMNS = 8
 _NOISE = 2.0**-44
 """Relative distance of two float64 numbers that may differ by rounding only."""
 
-Counts = tuple[Tensor, Tensor]
-"""How many sampled numbers a call had to keep, and how many of those it did not."""
+_PART = 2.0**-5
+"""The share of the numbers that their fractions are, if more is lost with them than an image loses in bytes."""
+
+Counts = tuple[Tensor, ...]
+"""How many sampled numbers a call had to keep, and how many of those it did not; of a cast to integers also, how many
+had a fraction."""
 
 
 def concerns(func: Any, out: Tensor) -> bool:
@@ -67,7 +71,7 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     if packet is _aten.bitwise_not:
         return _flags(args[0])
     if packet in _FILLS:
-        return _filled(args[-1], out)
+        return filled(args[-1], out)
     if packet not in _CASTS:
         return _wrapped(func, args, kwargs, out)
     written = packet is _aten.copy_
@@ -82,15 +86,23 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         return _outside(source, out.dtype)
     if not source.dtype.is_floating_point or out.dtype.is_complex or out.dtype is torch.bool:
         return None
-    if out.dtype in _LARGE and not written:
-        return beyond(source)
     numbers = sample(source.detach())
     known = torch.isfinite(numbers)
-    if written:  # a cast cuts off fractions as it was asked to
-        known = known & (numbers != 0)
-        return known.sum(), (known & (numbers.trunc() != numbers)).sum()
-    limits, whole = torch.iinfo(out.dtype), numbers.double().trunc()
-    return known.sum(), (known & ((whole < limits.min) | (whole > limits.max))).sum()
+    if written:
+        return (known & (numbers != 0)).sum(), _fractions(numbers, known)
+    if out.dtype in _LARGE:
+        outside = numbers.abs() > _FINEST.get(source.dtype, math.inf)
+    else:
+        limits, whole = torch.iinfo(out.dtype), numbers.double().trunc()
+        outside = (whole < limits.min) | (whole > limits.max)
+    return known.sum(), (known & outside).sum(), _fractions(numbers, known)
+
+
+def _fractions(numbers: Tensor, known: Tensor) -> Tensor:
+    """How many numbers have a fraction, where those are a good part of all that the numbers hold."""
+    numbers = torch.where(known, numbers.float(), 0.0)
+    lost = numbers - numbers.trunc()
+    return lost.count_nonzero() * (lost.abs().sum() > _PART * numbers.abs().sum())
 
 
 def beyond(source: Tensor) -> Counts | None:
@@ -104,9 +116,15 @@ def beyond(source: Tensor) -> Counts | None:
     return known.sum(), (known & (numbers.abs() > finest)).sum()
 
 
-def _filled(number: Any, out: Tensor) -> Counts | None:
+def filled(number: Any, out: Tensor) -> Counts | None:
     """A number with a fraction that a call puts into integers."""
-    if not isinstance(number, float) or not math.isfinite(number) or number == int(number) or not out.numel():
+    if (
+        out.dtype not in _INTEGERS
+        or not isinstance(number, float)
+        or not math.isfinite(number)
+        or number == int(number)
+        or not out.numel()
+    ):
         return None
     all_of_it = torch.full((), out.numel(), dtype=torch.int64, device=out.device)
     return all_of_it, all_of_it

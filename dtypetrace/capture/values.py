@@ -92,7 +92,8 @@ class Values:
         self._changes = Totals[int]("due", "done", whole=True)
         self._drifts = Totals[int]("drift", reduce="amax")
         self._integers = Totals[int]("exact", "spoilt", whole=True)
-        self._parts = self._zeros, self._changes, self._drifts, self._integers
+        self._cuts = Totals[int]("cut", whole=True)
+        self._parts = self._zeros, self._changes, self._drifts, self._integers, self._cuts
         self._kinds: dict[int, int] = {}
         self._serial = 0
         self.looking = True
@@ -132,13 +133,16 @@ class Values:
                     self._flushed(call.op, inputs[0], outputs[0], None)
 
     def handed(self, number: int, call: RunningCall, out: Tensor) -> None:
-        """Measures what became of numbers of Python's or NumPy's from which a call made a tensor, by op ``number``."""
-        one = out.dtype is torch.float16 and not out.dim()
-        if not (one or integers.takes(out)) or not is_plain(out) or not self._looks_again(number, out):
+        """Measures what became of numbers of Python's or NumPy's from which a call made a tensor, or which it stores in
+        one, by op ``number``."""
+        one, stores = out.dtype is torch.float16 and not out.dim(), call[FUNCTION] is Tensor.__setitem__
+        if not (one or stores or integers.takes(out)) or not is_plain(out) or not self._looks_again(number, out):
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
             data = given_numbers(call[FUNCTION], call[ARGS], call[KWARGS])
-            if one:
+            if stores:
+                self._count_integers(number, integers.filled(call[ARGS][2], out), out)
+            elif one:
                 self._keep_vanished(number, [data])
             elif data is not None:
                 self._count_integers(number, integers.handed(data, out), out)
@@ -294,9 +298,11 @@ class Values:
             return True
         return calls % integers.EVERY == 0 and calls <= integers.LATEST and not out.dtype.is_floating_point
 
-    def _count_integers(self, number: int, counts: tuple[Tensor, Tensor] | None, out: Tensor) -> None:
+    def _count_integers(self, number: int, counts: integers.Counts | None, out: Tensor) -> None:
         if counts is not None and self._ranges_on(out) is not None:
-            self._integers.add(number, *counts)
+            self._integers.add(number, *counts[:2])
+            for cut in counts[2:]:
+                self._cuts.add(number, cut)
 
     def _kind(self, func: Any) -> int:
         kind = self._kinds.get(id(func))  # by id: hashing an operator runs Python code

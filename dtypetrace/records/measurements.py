@@ -72,6 +72,9 @@ class Value:
     stale: int = 0
     """For a cast of a parameter whose result autocast keeps: optimizer steps after which that was used again, although
     the parameter had changed."""
+    cut: int = 0
+    """In a cast of floating numbers to integers: how many of the sampled numbers lost a fraction, where the fractions
+    were a good part of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ floating number outside the range of the integers to which it is cast has no rig
 ``~`` makes numbers that are neither.
 
 Cut off (DT203): a write stores floating numbers in a tensor of integers, which loses their fractions, and that tensor
-is computed with as floating point afterwards. A cast that the program asks for is its own decision, and so are numbers
-that serve as indices. Cut off, too: the imaginary parts of complex numbers that a cast makes real.
+is computed with as floating point afterwards. So do a number of Python's and a cast to ``x.dtype`` before the write. A
+cast whose dtype the program names is its own decision, and so are numbers that serve as indices. Cut off, too: the
+imaginary parts of complex numbers that a cast makes real.
 
 Merged (DT204): different integers, or float64 numbers such as times, are equal after a cast to float32, which cannot
 distinguish neighbours above 2**24; or numbers beyond that come from data in float32 and are taken for integers again.
@@ -53,7 +54,7 @@ def find(run: Run) -> list[Finding]:
     """One finding for each code and place where the integers' dtype was decided, or where they wrapped. What is
     computed from integers that wrapped is none of its own."""
     found: dict[tuple[object, ...], Finding] = {}
-    spoilt = {v.op for v in run.recording.values if v.spoilt and run.ops[v.op].phase in FORWARD}
+    spoilt = {v.op for v in run.recording.values if (v.spoilt or v.cut) and run.ops[v.op].phase in FORWARD}
     for v in run.recording.values:
         if v.op not in spoilt or not is_cast(run.ops[v.op]) and _from_wrapped(run, v.op, spoilt):
             continue
@@ -71,6 +72,9 @@ def _judged(run: Run, v: Value) -> Finding | None:
     floats = [i for i in op.inputs if i.dtype in REAL]
     if not floats and made not in REAL and tagged(op, "fills"):
         return _filled(run, op) if _used_as_numbers(run, v.op) else None
+    stored = _store_of(run, v, op)
+    if stored >= 0:
+        return _cut_off(run, v.op, stored, v.cut or v.spoilt, v.exact)
     if made in REAL and any(i.dtype in COMPLEX for i in op.inputs):
         return _imaginary(run, v, op) if v.spoilt >= _FRACTIONS * v.exact else None
     if made in REAL:
@@ -83,9 +87,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
         holds = [v.op, *(_base(run, op) if writes(op) else ())]
         return _wrapped(run, v, op) if _quantities(run, holds) and not _is_phase(run, v.op) else None
     if not is_cast(op):
-        below = _base(run, op)
-        lost = v.spoilt >= _FRACTIONS * v.exact
-        return _cut_off(run, v, op) if lost and _quantities(run, below, apart=_above(run, v.op)) else None
+        return _cut_off(run, v.op, v.op, v.spoilt, v.exact)
     if made in ("int32", "int64"):
         given = v.spoilt >= _LARGE * v.exact and (_given(run, op) or _joined(run, op) is not None)
         return _coarse(run, v, op) if given else None
@@ -274,16 +276,37 @@ def _limited(run: Run, place: int, dtype: str) -> bool:
     return any(tagged(source, "upper_bound") and tagged(source, "lower_bound") for source in sources)
 
 
-def _cut_off(run: Run, v: Value, op: Op) -> Finding:
-    target = op.inputs[0]
-    value = next(i for i in op.inputs if i.dtype in REAL)
+def _store_of(run: Run, v: Value, op: Op) -> int:
+    """The write that stores numbers in a tensor of integers whose dtype they were put into just before, because it has
+    that dtype: a number of Python's, or a cast to ``x.dtype``; -1 for none."""
+    if op.inputs:
+        event = run.event_of(v.op) if is_cast(op) and v.cut else -1
+        reads = [r.event for r in run.recording.events[event].reads] if event >= 0 else []
+        if not reads:
+            return -1
+    elif op.outputs[0] in REAL:
+        return -1
+    takers = run.below([v.op], lambda n: run.moves(n) and not writes(run.ops[n]), _FAR)
+    return next((n for n, at in takers if writes(run.ops[n]) and 0 not in at), -1)
+
+
+def _cut_off(run: Run, number: int, store: int, lost: int, of: int) -> Finding | None:
+    """Fractions that an op cuts off, and where the whole numbers were stored; None where these are no quantities."""
+    op = run.ops[store]
+    target, base = op.inputs[0], _base(run, op)
+    summed = number != store and not tagged(op, "store")  # numbers with fractions that are added up are quantities
+    if lost < _FRACTIONS * of or not (summed or _quantities(run, base, apart=_above(run, number) - {store})):
+        return None
+    value = next((i.dtype for i in run.ops[number].inputs if i.dtype in REAL), "float32")
     written = run.operand(op, 0, None)
     like = _made_like(run, op)
     if like is not None:
         written = Operand(0, written.name, target.dtype, target.shape, op.device, None, like, written.written)
-    said = f"{v.spoilt:,} of {v.exact:,} sampled numbers had a fraction, which {target.dtype} cuts off"
-    fix = advise(written.origin.place, f"give {quoted(written.shown)} dtype=torch.{value.dtype} where it is made")
-    begins, dtypes = graph.flow(run.recording, target.event, None), {"source": value.dtype, "made": target.dtype}
+    said = f"{lost:,} of {of:,} sampled numbers had a fraction, which {target.dtype} cuts off"
+    made = "float32" if summed and value in HALF else value
+    edit = editing.at_birth(run.recording, written.origin.kind, written.origin.place, made)
+    fix = advise(written.origin.place, f"give {quoted(written.shown)} dtype=torch.{made} where it is made", edits=edit)
+    begins, dtypes = graph.flow(run.recording, target.event, None), {"source": value, "made": target.dtype}
     return found_at(run, op, "DT203", written, fix, begins=begins, **dtypes, how="copy", said=said)
 
 

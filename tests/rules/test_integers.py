@@ -242,6 +242,39 @@ def test_integers_that_wrap_after_a_cast_are_told_at_the_cast(text, tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
+        "total = torch.zeros((), dtype=torch.int64)  # made\nfor n in range(9):\n"
+        "    total += (torch.tensor(3.0) / (n + 1)).half().to(total.dtype)",
+        "sums = torch.zeros(4, dtype=torch.int32)  # made\n"
+        "sums.index_add_(0, torch.arange(64) % 4, torch.rand(64).type_as(sums))\nmean = sums / 16",
+        "reward = torch.zeros(8, dtype=torch.int8)  # made\nfor n in range(8):\n    reward[n] = 0.3 * n\nx = reward.float()",
+        "share = torch.arange(8)  # made\nshare[2:6] = 0.4\nx = share * 0.5",
+        "kept = torch.zeros_like(torch.arange(9))  # made\nkept[kept == 0] = torch.rand(9).to(kept.dtype)\nx = kept.double()",
+    ],
+)
+def test_numbers_whose_fractions_are_cut_off_by_the_dtype_of_what_they_are_put_into(text, tmp_path):
+    program = programs.run(tmp_path, text, numerics=True)
+    (found,) = [f for f in program.findings if f.severity == "warning"]
+    assert found.code == "DT203" and program.at(found.culprit.origin.place).endswith("# made")
+    assert "torch.float16" not in found.fix.change
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "image = torch.zeros(64, dtype=torch.uint8)\nimage[:] = (torch.rand(64) * 255).to(image.dtype)\nx = image / 255",
+        "cells = torch.zeros(9, dtype=torch.int64)\ncells[:] = (torch.rand(9) * 4).to(cells.dtype)\nx = torch.rand(4)[cells]",
+        "flags = torch.zeros(4, dtype=torch.int8)\nflags[2] = 1.0\nx = flags.float()",
+        "seconds = torch.zeros((), dtype=torch.int64)\nseconds += torch.tensor(3.7).long()\nx = seconds / 2",
+        "votes = torch.zeros(4, dtype=torch.int64)\nvotes += (torch.rand(4) > 0.5).float().to(votes.dtype)\nx = votes / 9",
+    ],
+)
+def test_whole_numbers_that_are_meant(text, tmp_path):
+    assert programs.run(tmp_path, text, numerics=True).findings == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "done = torch.zeros(4, dtype=torch.uint8)  # made\nvalue = torch.ones(4) * ~done",
         "done = torch.tensor([0, 1, 0, 1], dtype=torch.int16)  # made\nvalue = torch.where((~done).bool(), 1.0, 0.0) + ~done / 2",
         "done = (torch.arange(4) > 2).byte()  # made\nweight = (~done).float().mean()",

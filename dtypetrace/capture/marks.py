@@ -84,6 +84,8 @@ class Stored(NamedTuple):
     """How far the rounds should have moved each number, up or down."""
     exact: torch.Tensor | None = None
     """The numbers before they were rounded to whole ones or limited; None where the tensor holds them."""
+    decay: tuple[int, torch.Tensor, torch.Tensor] | None = None
+    """What became of the state as it was scaled in its own dtype (``Stores.decay``)."""
 
 
 class Mark(Ref):

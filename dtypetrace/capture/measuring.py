@@ -61,8 +61,8 @@ def long_path(recorder: Session, call: Call, running: RunningCall | None) -> Non
         casts = call.func is TO_COPY and running is not None and running[AUTOCAST]
         if casts and call.outputs and _is_kept(running, call.inputs[0]):
             recorder.values.cached.saw(call.op, call.inputs[0], call.outputs[0])
-        if id(call.func) in CONCERNED and recorder.values.stores.begins(recorder.ops[call.op]):
-            for above in recorder.values.stores.above(recorder.ops[call.op], recorder.ops):
+        if id(call.func) in CONCERNED:
+            for above in recorder.values.stores.begins(recorder.ops[call.op], recorder.ops):
                 above.manner = IN_FULL
         recorder.values.saw(call)
         if call.phase == "optimizer" and call.args and call.func._schema.is_mutable:

@@ -6,8 +6,12 @@ through the arithmetic on it until the same cast stores it again. Of each number
 should have moved it, up or down, and what was rounded off. Where roundings go either way, as around an average that has
 arrived, or where random bits are added before a cast, the second one stays small; where changes are lost, it does not.
 
+A state may also be scaled before it is widened (``second = (0.999 * second + 0.001 * gradient.square()).bfloat16()``,
+where ``second`` is bfloat16). That product is rounded by itself: where it gives back the numbers that it scales, they
+never decay, however large what is added was.
+
 Only casts that the program itself asks for are followed, and an operator in float32 is looked at only while a state
-comes through it.
+comes through it. What an optimizer keeps is followed as well.
 """
 
 from __future__ import annotations
@@ -34,8 +38,11 @@ _ARITHMETIC = _ROUNDS | frozenset(
 )  # fmt: skip
 CONCERNED = _CASTS | _ARITHMETIC
 """By id: hashing an operator runs Python code."""
-_BEGINS, _TRIES = 3, 8
-"""The call of a cast from which on it is followed, and the calls in which its state must have come back."""
+_SCALES = frozenset(map(id, (_aten.mul.Tensor, _aten.div.Tensor)))
+_PHASES = ("forward", "other", "optimizer")
+_BEGINS, _IN_STEPS, _TRIES = 3, 2, 8
+"""The call of a cast from which on it is followed, the same of one in an optimizer's steps, of which only the first two
+are measured completely, and the calls in which its state must have come back."""
 _ABOVE = 5
 """Operators between two casts of a state."""
 _MOST_STATES = 3
@@ -51,21 +58,33 @@ class Stores:
     def __init__(self) -> None:
         self._tries: dict[int, int] = {}
         """By cast: in how many calls its state did not come back."""
+        self._above: dict[int, int] = {}
+        """By op that computes what a cast stores: the cast."""
         self.carried = False
         """Whether a state went through the last call."""
+        self.decay: tuple[int, Tensor, Tensor] | None = None
+        """What became of the decay of a state that the last call stored: the op that scaled it, how many numbers it
+        should have changed, and how many it did."""
 
-    def begins(self, op: GrowingOp) -> bool:
-        """Whether a cast is followed from this call on."""
-        if op.count != _BEGINS or op.op not in NAMED_CASTS or op.phase not in ("forward", "other"):
-            return False
-        begins = bool(op.operands) and op.operands[0][0] is torch.float32 and op.outputs[0] in NARROW
-        if begins:
-            self._tries[op.number] = 0
-        return begins
+    def follows(self, number: int) -> bool:
+        """Whether each call of an op is looked at: it stores a state, or computes what is stored."""
+        return self._above.get(number, number) in self._tries
+
+    def begins(self, op: GrowingOp, ops: Sequence[GrowingOp]) -> list[GrowingOp]:
+        """If a cast is followed from this call on, the operators that compute what it stores."""
+        first = _BEGINS if op.phase != "optimizer" else _IN_STEPS
+        if op.count != first or op.op not in NAMED_CASTS or op.phase not in _PHASES:
+            return []
+        if not op.operands or op.operands[0][0] is not torch.float32 or op.outputs[0] not in NARROW:
+            return []
+        self._tries[op.number] = 0
+        found = self._computing(op, ops)
+        self._above.update((above.number, op.number) for above in found)
+        return found
 
     @staticmethod
-    def above(op: GrowingOp, ops: Sequence[GrowingOp]) -> list[GrowingOp]:
-        """The operators in float32 that compute what a cast stores, each number by itself."""
+    def _computing(op: GrowingOp, ops: Sequence[GrowingOp]) -> list[GrowingOp]:
+        """The operators that compute what a cast stores, each number by itself: in float32, or in its own dtype."""
         found: list[GrowingOp] = []
         waiting = [(op, 0)]
         while waiting:
@@ -74,17 +93,20 @@ class Stores:
                 made = ops[operand[2]] if operand[2] >= 0 else None
                 if made is None or id(made.func) not in _ARITHMETIC or made.shape != op.shape or depth == _ABOVE:
                     continue
-                if made not in found and made.steady is torch.float32:
+                if made not in found and (made.steady in (torch.float32, op.outputs[0]) or made.steady is None):
                     found.append(made)
                     waiting.append((made, depth + 1))
         return found
 
     def saw(self, call: Call, origins: Origins) -> Changed | None:
         """Follows a call. Returns what arrived, if it stores what it stored the time before."""
-        if not call.outputs or not call.inputs or call.phase not in ("forward", "other"):
+        if not call.outputs or not call.inputs or call.phase not in _PHASES:
             return None
         out, source = call.outputs[0], call.inputs[0]
         if out.dtype in NARROW:
+            if id(call.func) in _SCALES:
+                self._scaled(call, source, out, origins)
+                return None
             stores = id(call.func) in _CASTS and call.op in self._tries and source.dtype is torch.float32
             return self._stores(call.op, source, out, origins) if stores and is_plain(source) else None
         mark = origins.of(out) if out.dtype is torch.float32 else None
@@ -97,6 +119,20 @@ class Stores:
                 states = tuple(s._replace(exact=None) for s in states)
             mark.stored = states
         return None
+
+    def _scaled(self, call: Call, source: Tensor, out: Tensor, origins: Origins) -> None:
+        """A state times a number, in the dtype in which it is stored."""
+        mark, states = origins.of(out), getattr(origins.of(source), "stored", ())
+        by = [a for a in call.args if a is not source]
+        alone = len(by) == 1 and not (isinstance(by[0], Tensor) and by[0].dim())
+        if mark is None or not states or not alone or source.dtype is not out.dtype or out.dtype not in HALVES:
+            return
+        before = sample(source)
+        wide = before.float()
+        exact = call.func(wide, *by) if call.args[0] is source else call.func(*by, wide)
+        due = (exact - wide).abs() > _NOISE * wide.abs()
+        decay = call.op, due.sum(), (due & (sample(out) != before)).sum()
+        mark.stored = tuple(s._replace(decay=decay) for s in states)
 
     @staticmethod
     def _states(inputs: Sequence[Tensor], out: Tensor, origins: Origins) -> tuple[Stored, ...]:
@@ -122,6 +158,7 @@ class Stores:
             return None
 
         self._tries[number] = 0
+        self.decay = state.decay
         exact = sample(source) if state.exact is None else state.exact
         meant = state.meant + (exact - state.now).abs()
         lost = state.lost + (exact - now)

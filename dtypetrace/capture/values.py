@@ -255,6 +255,7 @@ class Values:
                 op, peak, lost = ops[number], peaks[number]["peak"], zeros.get(number, _NO_ZEROS)
                 far = any(peak > _FAR.get(dtype, -1) for dtype in op.outputs)
                 op.near = bool(row["bad"] or lost["flushed"] or lost["lost_rows"]) or far or _is_followed(op)
+                op.near |= self.stores.follows(number)
                 if op.phase == "optimizer" and not op.near:
                     op.manner = UNMEASURED  # steps are judged as a whole, by what they do to weights and state
 
@@ -267,7 +268,7 @@ class Values:
     def _follow(self, call: Call) -> None:
         """Compares what an update of a kept tensor changed with what it should have changed."""
         changed: Changed | None = self.increments.after(call.func) if call.func in WATCHED else None
-        self.increments.carried, self.stores.carried = changed is not None, False
+        self.increments.carried, self.stores.carried, self.stores.decay = changed is not None, False, None
         if (
             (call.func in FOLLOWED or call.func in PRODUCTS)
             and call.phase in _FOLLOWED_PHASES
@@ -277,6 +278,8 @@ class Values:
             changed = self.increments.made(call, self._origins) or changed
         if id(call.func) in CONCERNED:
             changed = self.stores.saw(call, self._origins) or changed
+            if self.stores.decay is not None and self._ranges_on(call.outputs[0]) is not None:
+                self._changes.add(*self.stores.decay)
         if changed is not None and self._ranges_on(changed.due) is not None:
             self._changes.add(call.op, changed.due, changed.done)
             if changed.drift is not None:

@@ -113,13 +113,23 @@ def _steps(healed: Recording, patched: Recording) -> tuple[int, str, float | Non
 
     A weight in a narrow dtype moves in roundings of its own size: a difference of one rounding is none.
     """
-    known = {_key(u): u for u in healed.updates if u.steps}
-    pairs = [(known[_key(u)], u) for u in patched.updates if u.steps and _key(u) in known]
+    pairs = [(a, b) for a, b in _pairs(healed, patched) if a.steps and b.steps]
     return (
         len(pairs),
         "weight{s} after the optimizer's steps",
         max((_moved_apart(a, b) for a, b in pairs), default=None),
     )
+
+
+def _pairs(healed: Recording, patched: Recording) -> Iterator[tuple[Update, Update]]:
+    """The weights of two runs that are the same one. A program may train several models of one kind one after the
+    other: of weights that are called alike, the first is the first."""
+    known: dict[tuple[object, ...], list[Update]] = {}
+    for u in healed.updates:
+        known.setdefault(_key(u), []).append(u)
+    for u in patched.updates:
+        if alike := known.get(_key(u)):
+            yield alike.pop(0), u
 
 
 def _key(update: Update) -> tuple[object, ...]:
@@ -178,9 +188,8 @@ def finite(outcome: Outcome) -> int:
 
 def learns_less(healed: Recording, patched: Recording) -> list[str]:
     """The weights of which the optimizer changes less than half as many numbers as in the healed run."""
-    known = {_key(u): u for u in healed.updates if u.steps and u.reached >= _FEW}
-    pairs = [(known[_key(u)], u) for u in patched.updates if u.steps and u.reached >= _FEW and _key(u) in known]
-    return [b.name for a, b in pairs if b.moved / b.reached < a.moved / a.reached / 2]
+    known = ((a, b) for a, b in _pairs(healed, patched) if min(a.steps, b.steps) and min(a.reached, b.reached) >= _FEW)
+    return [b.name for a, b in known if b.moved / b.reached < a.moved / a.reached / 2]
 
 
 def narrowed(before: Recording, after: Recording) -> list[str]:

@@ -37,7 +37,7 @@ def find(run: Run) -> list[Finding]:
     for v in (*run.recording.values, *_put_back_unchanged(run)):
         op = run.ops[v.op]
         if is_cast(op):
-            if v.due and op.count >= _MANY and _lost(run, v):
+            if v.due and op.count >= _MANY and _lost(run, v) and _judged(run, op, Input(op.outputs[0], shape=op.shape)):
                 f = _of_stored(run, op, v)
                 found.setdefault((f.site.stack[:3], f.site.file, f.site.line), f)
             continue

@@ -257,7 +257,8 @@ class Run:
         else:
             name = argument_of(op, index)
             text, frame = self.recording.text, place.stack[0] if place.stack else None
-            written = operands.argument(text, frame, op.op, op.module, name, index) if frame is not None else ""
+            known = frame is not None and not (len(op.inputs) == 1 and operands.either_side(text, frame, op.op))
+            written = operands.argument(text, frame, op.op, op.module, name, index) if frame and known else ""
             name = name if written else _ROLES.get(name, name)
         origin = self.origin(i.event, expected, i.name or None)
         return Operand(index, name, i.dtype, i.shape, op.device, i.holder, origin, written)

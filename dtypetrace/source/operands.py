@@ -48,6 +48,12 @@ def written_operands(text: ProgramText, frame: Frame) -> list[str]:
     return [plain(a) for a in arguments(node)] if isinstance(node, ast.Call) else []
 
 
+def either_side(text: ProgramText, frame: Frame, op: str) -> bool:
+    """Whether the text does not say which side of an operator is its only tensor (``b2 * second``)."""
+    node = expression_at(text, frame)
+    return isinstance(node, ast.BinOp) and op in ("add", "mul") and bool(plain(node.left) and plain(node.right))
+
+
 def passed(text: ProgramText, frame: Frame, name: str, position: int) -> str:
     """How the program writes an argument of the call that the frame was in; else the argument's own name."""
     item = "[" + name.partition("[")[2] if "[" in name else ""  # one of several that were passed as one

@@ -11,10 +11,13 @@ LOST = {
     "an average in float16": "state = torch.lerp(state.float(), x, 0.00002).half()",
     "bytes whose fraction is cut off": "state = (0.996 * state.float() + 0.004 * x).to(torch.uint8)",
     "bytes that are rounded": "state = (0.995 * state.float() + 0.005 * x).round().clamp(0, 255).to(torch.uint8)",
+    "a decay that is rounded by itself": "state = (0.999 * state + 0.01 * x).bfloat16()",
     "a level in 16 bits": "state = (state.float() - 0.001 * (state.float() - 50)).short()",
 }
 KEPT = {
     "steps that arrive": "state = (state.float() + 0.5).bfloat16()",
+    "a decay that arrives": "state = (0.99 * state + 0.01 * x).bfloat16()",
+    "a product that is not stored": "state = (state.float() + 0.5).bfloat16(); shown = state * 1.001",
     "an average that has arrived": "state = (0.9 * state.float() + 0.1 * (8 + torch.randn(8, 8) * 0.1)).bfloat16()",
     "stochastic rounding": "state = (state.float() + 0.01 + (torch.rand(8, 8) - 0.5) / 16).bfloat16()",
     "bytes that follow": "state = (0.5 * state.float() + 0.5 * (x + n)).round().to(torch.uint8)",
@@ -39,3 +42,41 @@ def test_states_that_move(how, tmp_path):
     program = programs.run(tmp_path, ROUNDS + how, before=BEFORE, numerics=True)
     assert program.error is None and not program.recording.not_seen
     assert [f.code for f in program.findings if f.severity != "note"] == [], program.trace
+
+
+OPTIMIZER = """
+class Own(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            kept = self.state[p].setdefault("kept", torch.zeros_like(p, dtype=torch.bfloat16))
+            self.state[p]["kept"] = kept = ({decay}).to(kept.dtype)
+            p.sub_(0.01 * p.grad / (kept.float().sqrt() + 1e-8))
+
+model = torch.nn.Linear(4, 4){of}
+optimizer = Own(model.parameters(), {{}})
+"""
+STEPS = """for n in range(12):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4, dtype=model.weight.dtype)).square().sum().backward()
+    optimizer.step()"""
+NARROW = "0.999 * kept + 0.001 * p.grad.float().square()"
+
+
+@pytest.mark.parametrize(
+    ("decay", "of", "found"),
+    [
+        (NARROW, "", ["DT307"]),
+        ("kept * 0.9985 + p.grad.float().abs()", "", ["DT307"]),
+        ("0.9 * kept + 0.1 * p.grad.square()", "", []),
+        ("0.999 * kept.float() + 0.001 * p.grad.square()", "", []),
+        (NARROW, ".bfloat16()", []),
+    ],
+)
+def test_what_an_optimizer_keeps_and_never_decays(decay, of, found, tmp_path):
+    """While what is added is large, only the decay is lost. Where the weights are as narrow, their steps show more."""
+    program = programs.run(tmp_path, STEPS, before=OPTIMIZER.format(decay=decay, of=of), numerics=True)
+    assert program.error is None and not program.recording.not_seen
+    warned = [f for f in program.findings if f.code == "DT307"]
+    assert [f.code for f in warned] == found, program.trace
+    assert all(f.culprit.origin.kind == "factory" for f in warned)

@@ -19,7 +19,7 @@ from ..source import optimizers, regions, settings
 from ..tables.dtypes import DTYPES, HALF, bytes_of, narrower
 from ..tables.english import quoted
 from ..tables.operators import flops, name_of
-from . import receipt, titles
+from . import master_weights, receipt, titles
 from .advice import advise
 from .making import At, silent_finding
 from .run_facts import Run, quantity
@@ -142,8 +142,8 @@ def _still(run: Run, t: Transfer) -> bool:
 
 
 def _checkpoints(run: Run) -> Iterator[Finding]:
-    """DT408: a checkpoint to go on from that holds weights or state narrower than those that train; else a load that
-    changed the state: what was written so is read so."""
+    """DT408: a checkpoint to go on from that holds weights or state narrower than those that train, or that narrower
+    weights are read from; else a load that changed the state: what was written so is read so."""
     for kind in ("written", "read"):
         groups: dict[tuple[object, ...], list[tuple[Transfer, str]]] = defaultdict(list)
         for t in run.recording.transfers:
@@ -151,7 +151,7 @@ def _checkpoints(run: Run) -> Iterator[Finding]:
             if trains:
                 groups[t.place, t.source, trains, _of_state(t)].append((t, trains))
         if groups:
-            yield from (_narrower(run, [t for t, _ in members], members[0][1]) for members in groups.values())
+            yield from (_unlike(run, [t for t, _ in members], members[0][1]) for members in groups.values())
             return
     yield from _loaded_state(run)
 
@@ -191,16 +191,25 @@ def _of_state(t: Transfer) -> bool:
 
 
 def _trains(run: Run, t: Transfer) -> str:
-    """The wider dtype in which a run has what a checkpoint has in another one; empty where it has it so, too."""
+    """The dtype in which a run has what a checkpoint has in a narrower one, or what it reads from one and rounds; empty
+    where it has it so, too."""
     recording, name = run.recording, t.group.partition(" ")[2]
     kept = [s.dtype for s in recording.state if _of_state(t) and s.name == name and s.size > s.tensors]
-    trains = kept[-1] if kept else "" if _of_state(t) else receipt.trained_as(recording, t.names)
+    weights = None if _of_state(t) else receipt.trained_as(recording, t.names)
+    trains = kept[-1] if kept else weights.dtype if weights is not None else ""
     others = [o for o in recording.transfers if o is not t and (o.place == t.place or _together(run, t, o))]
     copy = not _of_state(t) and any(_same(o, t, trains) for o in others)
-    return trains if trains and narrower(t.source, trains) and not copy and t.source not in kept else ""
+    unlike = trains and (narrower(t.source, trains) or _rounds(run, t, trains))
+    return trains if unlike and not copy and t.source not in kept else ""
 
 
-def _narrower(run: Run, members: list[Transfer], trains: str) -> Finding:
+def _rounds(run: Run, t: Transfer, trains: str) -> bool:
+    """Whether the weights of a checkpoint to go on from are read into narrower ones, and no copy of them stays wide."""
+    wide = t.kind == "read" and not _of_state(t) and narrower(trains, t.source) and _resumes(run, t)
+    return wide and any(u.dtype == trains for u in run.recording.updates) and not master_weights.copy(run.recording)[1]
+
+
+def _unlike(run: Run, members: list[Transfer], trains: str) -> Finding:
     recording, t, state = run.recording, members[0], _of_state(members[0])
     site = graph.place_of(recording, t.place)
     names = " and ".join(quoted(m.group.partition(" ")[2] if state else m.group) for m in members)
@@ -210,6 +219,14 @@ def _narrower(run: Run, members: list[Transfer], trains: str) -> Finding:
     if origin.kind != "cast":  # what is read was cast in another run
         origin = Origin("cast", None, None, site)
     born = birth(recording, t.event, origin, f"{what} become {t.source} here") if origin.place is not site else ()
+    note = "a run that goes on from this checkpoint does not start with the numbers that this one had"
+    advice = f"write {trains}", f"a {t.source} copy can have a file of its own"
+    weights = receipt.trained_as(recording, t.names) if narrower(trains, t.source) else None
+    if weights is not None:
+        origin = graph.origin(recording, weights.event, trains, weights.name)
+        born = birth(recording, weights.event, origin, f"the weights become {trains} here")
+        advice = f"train {t.source} weights", f"autocast can compute in {trains}"
+        note = "the run goes on from rounded weights, not from the numbers that were saved"
     ends = FlowStep(site, op, "", trains, t.source, "cast", said=f"{what}: {t.source} here, {trains} in the run")
     return silent_finding(
         "DT408",
@@ -217,9 +234,9 @@ def _narrower(run: Run, members: list[Transfer], trains: str) -> Finding:
         kind="downcast",
         culprit=Operand(0, what, t.source, (), "", "state" if state else "parameter", origin),
         flow=(*born, ends),
-        fix=advise(origin.place, f"write {trains}", f"a {t.source} copy can have a file of its own", kind="plan"),
+        fix=advise(_given(origin, site), *advice, kind="plan"),
         title=f"a checkpoint to go on from has {what} in {t.source}; the run has them in {trains}",
-        notes=("a run that goes on from this checkpoint does not start with the numbers that this one had",),
+        notes=(note,),
     )
 
 

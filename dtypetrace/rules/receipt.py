@@ -404,25 +404,26 @@ def _scaler(recording: Recording) -> Iterator[ReceiptRow]:
 def _checkpoints(recording: Recording) -> Iterator[ReceiptRow]:
     for t in recording.transfers:
         if t.kind != "state loaded":
-            trains = trained_as(recording, t.names)
+            weights = trained_as(recording, t.names)
+            trains = weights.dtype if weights is not None else ""
             cause = Origin("op", None, t.kind, graph.place_of(recording, t.place))
             size = t.size * bytes_of(t.source)
             by = "the weights that train" if trains else ""
             yield ReceiptRow(f"checkpoint {t.kind}", t.group, t.source, t.tensors, size, 1.0, trains, by, cause)
 
 
-def trained_as(recording: Recording, names: Iterable[str]) -> str:
-    """The dtype of the trained parameters that have some of these names in a checkpoint; empty where none has."""
-    trained = {patterns.starred(p.name): p.dtype for p in recording.parameters if p.trained and p.holder == "parameter"}
+def trained_as(recording: Recording, names: Iterable[str]) -> Parameter | None:
+    """A trained parameter that has one of these names in a checkpoint."""
+    trained = {patterns.starred(p.name): p for p in recording.parameters if p.trained and p.holder == "parameter"}
     root = patterns.root(recording)
-    below = {patterns.below(name, root): dtype for name, dtype in trained.items()}
+    below = {patterns.below(name, root): p for name, p in trained.items()}
     # peft leaves the adapter's name out of its files: `lora_A.default.weight` is `lora_A.weight`
-    below = {re.sub(r"(lora_\w+)\.[^.]+\.", r"\1.", name): dtype for name, dtype in below.items()} | below
+    below = {re.sub(r"(lora_\w+)\.[^.]+\.", r"\1.", name): p for name, p in below.items()} | below
     for name in names:
         parts = name.split(".")
         for start in range(len(parts)):
             # one part alone (`weight`) names a model of one layer, and half of the tensors of any other
-            dtype = below.get(".".join(parts[start:])) if start < len(parts) - 1 or start < 2 else None
-            if dtype is not None:
-                return dtype
-    return ""
+            found = below.get(".".join(parts[start:])) if start < len(parts) - 1 or start < 2 else None
+            if found is not None:
+                return found
+    return None

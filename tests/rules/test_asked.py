@@ -310,6 +310,33 @@ for _ in range(2):
     optimizer.step()
 """,
     ),
+    "transformers' Trainer goes on from float32 weights with bfloat16 ones": (
+        "DT408",
+        LLAMA + TRAINER.replace("bf16=True, ", "") + """
+Trainer(model, arguments, train_dataset=data).train()
+arguments.max_steps = 3
+model = LlamaForCausalLM(model.config).to(torch.bfloat16)  # HERE
+Trainer(model, arguments, train_dataset=data).train(resume_from_checkpoint=True)
+""",
+    ),
+    "from_pretrained rounds the weights of a checkpoint to go on from": (
+        "DT408",
+        LLAMA + STEP + """
+import tempfile
+folder = tempfile.mkdtemp()
+optimizer = torch.optim.AdamW(model.parameters())
+train_step()
+model.save_pretrained(folder)
+torch.save(optimizer.state_dict(), f"{folder}/optimizer.pt")
+def resume():
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)  # HERE
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.load_state_dict(torch.load(f"{folder}/optimizer.pt"))
+    return model, optimizer
+model, optimizer = resume()
+train_step()
+""",
+    ),
     "an adapter is written narrower beside its optimizer's state": (
         "DT408",
         LORA + ADAMW + """
@@ -438,6 +465,20 @@ folder = tempfile.mkdtemp()
 model.to(torch.bfloat16).save_pretrained(folder)
 model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
 """ + STEP + ADAMW + """
+train_step()
+""",
+    "a float32 file, read to train in bfloat16": LLAMA + """
+import tempfile
+folder = tempfile.mkdtemp()
+model.save_pretrained(folder)
+model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+model.config.dtype = None
+""" + STEP + ADAMW + """
+train_step()
+torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, f"{folder}/last.pt")
+saved = torch.load(f"{folder}/last.pt")
+model.load_state_dict(saved["model"])
+optimizer.load_state_dict(saved["optimizer"])
 train_step()
 """,
     "an adapter of its own file": LORA + """

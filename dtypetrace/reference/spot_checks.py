@@ -45,12 +45,13 @@ _NARROW, _OWN, _OTHER = range(3)
 CALLS_OF_ONE = 256
 """Calls of one op that are checked, so that a loop leaves some for what comes after it."""
 _CALLS_OF_GROWING = 6000
-"""Further calls of ops whose error grows with each of theirs."""
+"""Further calls of ops whose error grows with each of theirs, or is large."""
 _MOST_FEEDING = 16
 """Ops above such an op that are checked with it."""
-_GROWS, _MUCH = 1.6, 2.0**-6
+_GROWS, _MUCH, _SPOILT = 1.6, 2.0**-6, 2.0**-4
 """The error after the last such call grows if it is so many times that after half as many calls (what is random grows
-by the root of two), and is not small."""
+by the root of two), and is not small. If it is large then, the calls are also checked to their end: what is computed
+from them may have lost more."""
 LARGEST = 1 << 18
 """Elements of the largest tensor that is checked."""
 LARGEST_OWN, LARGE_ELEMENTS = 1 << 22, 1 << 26
@@ -86,7 +87,7 @@ class SpotChecks(Follower):
         self._halfway: dict[int, Tensor] = {}
         """By op: the error after half of its calls."""
         self._growing: set[int] = set()
-        """Ops whose error had grown since when all of them were made, and those above them."""
+        """Ops whose error had grown since when all of them were made, or was large, and those above them."""
         self._bytes = 0
         """Bytes of the references that were given since they were last counted."""
         self._steps = self._wide_steps = 0
@@ -215,7 +216,8 @@ class SpotChecks(Follower):
             error = (made - reference).norm() / reference.norm()
             early = self._halfway.setdefault(number, error)
             # the one time that it waits for the device
-            if calls > CALLS_OF_ONE // 2 and bool((error > _MUCH) & (error >= _GROWS * early)):
+            goes_on = (error > _MUCH) & (error >= _GROWS * early) | (error >= _SPOILT)
+            if calls > CALLS_OF_ONE // 2 and bool(goes_on):
                 self._growing |= self._feeding(number)
 
     def _goes_on(self, number: int) -> bool:

@@ -12,6 +12,12 @@ DAMAGED = {
     "for _ in range(900):\n    state = keep * state + 0.001\nlast = state.mean().item()",
     "an interest": "rate = torch.full((4,), 1.0007).bfloat16()  # born\nworth = torch.ones(4)\nfor _ in range(600):\n"
     "    worth = worth * rate\nlast = worth.mean().item()",
+    "products whose error is largest in between": "keep = (1 - torch.linspace(0.03, 0.1, 900) ** 2).bfloat16()  # born\n"
+    "left, all_left = torch.ones(()), []\nfor k in keep.float():\n    left = left * k\n    all_left.append(left)\n"
+    "gone = (1 - torch.stack(all_left)[190]).item()",
+    "a count that half of the terms leave out": "rate = torch.linspace(1.0004, 1.002, 500).bfloat16()  # born\n"
+    "grown, levels = torch.ones(()), []\nfor r in rate.float():\n    grown = grown * r\n    levels.append(grown)\n"
+    "gain = torch.log(torch.stack(levels)[200]).item()",
     "a teacher's share": "decay = torch.tensor(0.999, dtype=torch.bfloat16)  # born\nkept = torch.rand(8)\n"
     "for _ in range(3):\n    kept = decay.float() * kept + (1 - decay.float()) * torch.rand(8)",
     "a correction": "beta = torch.tensor([0.9, 0.9995]).bfloat16()  # born\nlater = beta[1].float()\nshare = 1 / (1 - later)",
@@ -20,6 +26,10 @@ DAMAGED = {
 HEALTHY = {
     "a short memory": "gamma = torch.tensor(0.9, dtype=torch.bfloat16)\nvalue = torch.zeros(8)\nfor _ in range(400):\n"
     "    value = 1 + gamma.float() * value\nfirst = value.mean().item()",
+    "products of what bfloat16 holds": "keep = (1 - torch.linspace(0.1, 0.3, 600) ** 2).bfloat16()\nleft, all_left = torch.ones(()), []\n"
+    "for k in keep.float():\n    left = left * k\n    all_left.append(left)\ngone = (1 - torch.stack(all_left)[20]).item()",
+    "products of which the last is taken": "keep = (1 - torch.linspace(0.03, 0.1, 600) ** 2).bfloat16()\nleft = torch.ones(())\n"
+    "for k in keep.float():\n    left = left * k\nseen = torch.sqrt(1 - left).item()",
     "a recurrent state": "w = (torch.randn(8, 8) / 4).bfloat16()\nh = torch.zeros(8).bfloat16()\nfor _ in range(400):\n"
     "    h = torch.tanh(w @ h + torch.rand(8).bfloat16())\nlast = h.float().mean().item()",
     "constants": "half = torch.tensor(0.3, dtype=torch.bfloat16)\nrest = 1 - half.float()\nshare = torch.tensor([0.1, 0.2]).half().sum().item()",

@@ -328,7 +328,6 @@ def _harms(run: Run, row: ReceiptRow, rows: Iterable[ReceiptRow]) -> bool:
         return row.differs and row.by != "autocast" and narrower(row.dtype, row.asked)
     trains = any(u.steps or u.written for u in run.recording.updates)
     came = any(other.by == row.by and not other.differs for other in rows)
-    came = came or any(other.by == "autocast" and other.dtype == row.asked for other in rows)
     return trains and not came and (row.asked != "float16" or any(op.device == "cuda" for op in run.ops))
 
 

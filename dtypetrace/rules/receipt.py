@@ -320,7 +320,8 @@ def _compute(recording: Recording) -> Iterator[ReceiptRow]:
             asked, by = told[what].dtype, told[what].by
         elif what in PRODUCTS:
             if op.autocast:
-                asked, by = op.autocast.partition(":")[2], "autocast"
+                asked = op.autocast.partition(":")[2]
+                by = whole.by if whole is not None and whole.dtype == asked else "autocast"
             elif policy is not None:
                 asked, by = policy.computes, policy.by
             elif whole is not None:
@@ -352,13 +353,14 @@ def _saved(recording: Recording) -> Iterator[ReceiptRow]:
 
 
 def _reduction(recording: Recording) -> Iterator[ReceiptRow]:
-    """What ranks send each other: gradients, gathered weights, activations of tensor parallelism. DDP sends its buckets
-    where no operator is seen; their dtype is known from it."""
+    """What ranks send each other in a step: gradients, gathered weights, activations of tensor parallelism. DDP sends
+    its buckets where no operator is seen; their dtype is known from it."""
     policies = tuple(dict.fromkeys(s for plan in recording.plans for s in plan.shared))
     gathers = [(s.computes, s.by) for s in policies if s.computes and not s.built]
     told = [(s.reduces, s.by) for s in policies if s.reduces]
     told += [(d.dtype, d.by) for d in recording.declared if d.part == "reduction"]
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
+    steps = max(1, int(recording.meta.get("steps", 0)))
     for number, op in enumerate(recording.ops):
         dtype = next((i.dtype for i in op.inputs if i.dtype in FLOATING), "")
         what = sends(recording, op) if dtype else ""
@@ -366,11 +368,12 @@ def _reduction(recording: Recording) -> Iterator[ReceiptRow]:
         # modules may have policies of their own: the one that was kept, else the first
         asked, by = next((one for one in asks if one[0] == dtype), next(iter(asks), ("", "")))
         if what and (gathers or what != "weights gathered"):
-            size = prod(op.inputs[0].shape) * bytes_of(dtype) * op.count
-            sums["reduction", what, dtype, asked, by].add(op.count, size, number)
+            calls = max(1, op.count // steps)
+            size = prod(op.inputs[0].shape) * bytes_of(dtype) * calls
+            sums["reduction", what, dtype, asked, by].add(calls, size, number)
     if not any(what == "gradients" for _, what, *_ in sums):
         for s in policies:
-            for dtype in (s.reduces,) if s.reduces else s.built:
+            for dtype in s.built and ((s.reduces,) if s.reduces else s.built):
                 size = sum(prod(u.shape) for u in recording.updates if u.gradient_dtype) * bytes_of(dtype)
                 sums["reduction", "gradients", dtype, s.reduces, s.by if s.reduces else ""].add(1, size)
     yield from _rows(sums, partial(ran, recording))

@@ -456,6 +456,11 @@ for _ in range(3):
     "transformers' Trainer, bf16": LLAMA + TRAINER + """
 Trainer(model, arguments, train_dataset=data).train()
 """,
+    "transformers' Trainer, fp16 with its scaler": LLAMA + TRAINER.replace("bf16=", "fp16=") + """
+trainer = Trainer(model, arguments, train_dataset=data)
+trainer.accelerator.scaler, trainer.accelerator.native_amp = torch.amp.GradScaler("cpu"), True  # as on a GPU
+trainer.train()
+""",
     "Lightning, bf16-mixed": LIGHTNING + """
 trainer.fit(Module(), data)
 """,

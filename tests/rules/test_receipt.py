@@ -229,6 +229,28 @@ dist.destroy_process_group()
         (f"AdamW {n}", "float32") for n in ("step", "exp_avg", "exp_avg_sq")
     ]
     assert rows(trace, "compute")[0] == ("matmuls", "bfloat16", "bfloat16")
+    assert rows(trace, "reduction") == []  # one rank sends nothing, whatever the policy says
+
+
+@pytest.mark.parametrize("hook", ["", "model.register_comm_hook(None, default_hooks.fp16_compress_hook)"])
+def test_ddps_buckets_are_what_is_reduced(tmp_path, hook):
+    text = f"""
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+model = nn.parallel.DistributedDataParallel(nn.Linear(8, 8))
+{hook}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    optimizer.zero_grad()
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+    trace = programs.run(tmp_path, text).trace
+    kept = "float16" if hook else ""
+    sent = ("weights sent", "float32", "")  # when DDP is built
+    assert rows(trace, "reduction") == [sent, ("gradients", kept or "float32", kept)]
 
 
 def test_what_deepspeeds_json_says_stands_beside_what_ran(tmp_path, monkeypatch):

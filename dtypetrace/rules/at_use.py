@@ -146,8 +146,11 @@ def _at_boundary(case: Case) -> tuple[Edit, ...]:
 
 
 def integer_parameter(case: Case) -> Iterator[Fix]:
-    """An integer that was made on purpose is not a trained parameter: it stays out of training."""
+    """An integer that was made on purpose is not a trained parameter: it stays out of training. Of another tensor the
+    program asks for a gradient in so many words."""
     if not case.passed or case.refused.pattern != "grad.requires_grad_int" or not case.origin.explicit:
+        return
+    if case.refused.op.startswith("requires_grad") and case.culprit.holder is None:
         return
     shown = quoted(case.culprit.shown)
     change = f"keep {shown} out of training with requires_grad=False"
@@ -232,6 +235,7 @@ def no_kernel(case: Case) -> Iterator[Fix]:
     """
     if case.refused.wants != "kernel":
         return
+    yield from _without_cast(case)
     change, why, number = _without_kernel(case)
     edits = case.cast_at_call(number) if case.passed and number else ()
     if case.passed and not number and case.culprit.dtype in HALF:
@@ -248,6 +252,18 @@ def no_kernel(case: Case) -> Iterator[Fix]:
         yield advise(case.here, elsewhere, why, named=case.here)
         return
     yield advise(case.site, change, why, edits=edits, kind="cast", others=(elsewhere,))
+
+
+def _without_cast(case: Case) -> Iterator[Fix]:
+    """Values that the program itself cast to 16 bits, in a run whose weights have more: all that is computed from them
+    meets operations without a kernel, not this one alone."""
+    weights = {p.dtype for p in case.recording.parameters}
+    if case.culprit.dtype not in HALF or case.origin.kind != "cast" or not weights or weights & HALF:
+        return
+    if not case.origin.explicit or (edit := editing.uncast(case.recording, case.here)) is None:
+        return
+    change = f"leave this cast out, or cast back to {case.culprit.dtype} only what needs it"
+    yield advise(case.here, change, f"{quoted(case.refused.op)} has no kernel for it", edits=edit)
 
 
 def _without_kernel(case: Case) -> tuple[str, str, str]:

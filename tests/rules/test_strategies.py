@@ -111,11 +111,19 @@ def test_trained_under_autocast():
 def test_integer_parameter():
     b = program()
     x = b.made("int64", explicit=True, text="x = «torch.ones(4, dtype=torch.int64)»")
-    b.refused(
-        "requires_grad_", x, code="DT119", wants="float", pattern="grad.requires_grad_int", text="«x.requires_grad_()»"
-    )
+    how = {"code": "DT119", "wants": "float", "pattern": "grad.requires_grad_int"}
+    b.refused("Parameter", x, **how, text="p = «nn.Parameter(x)»")
     assert best(b)[0] == "integer parameter"
     assert "requires_grad=False" in tried(b)["integer parameter"].why
+
+
+@pytest.mark.parametrize("made", ["torch.ones(4, dtype=torch.int64)", "torch.randint(0, 255, (4,), dtype=torch.int64)"])
+def test_a_gradient_that_is_asked_of_integers(made):
+    b = program()
+    x = b.made("int64", explicit=True, text=f"x = «{made}»")
+    how = {"code": "DT119", "wants": "float", "pattern": "grad.requires_grad_int"}
+    b.refused("requires_grad_", x, **how, text="«x.requires_grad_()»", run={"float32": 100})
+    assert best(b) == ("birth", ["torch.float32"])
 
 
 def test_leaves_torch():

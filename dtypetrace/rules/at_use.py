@@ -257,7 +257,7 @@ def no_kernel(case: Case) -> Iterator[Fix]:
 def _without_cast(case: Case) -> Iterator[Fix]:
     """Values that the program itself cast to 16 bits, in a run whose weights have more: all that is computed from them
     meets operations without a kernel, not this one alone."""
-    weights = {p.dtype for p in case.recording.parameters}
+    weights = {p.dtype for p in case.refused.model or case.recording.parameters}
     if case.culprit.dtype not in HALF or case.origin.kind != "cast" or not weights or weights & HALF:
         return
     if not case.origin.explicit or (edit := editing.uncast(case.recording, case.here)) is None:

@@ -164,6 +164,19 @@ def test_no_kernel():
     assert best(b) == ("no kernel", ["x.to(torch.float32)", "torch.linalg.svd(x).to(x.dtype)"])
 
 
+@pytest.mark.parametrize(("weights", "line", "shown"), [
+    ("float32", "x = «features.half()» + 1", ("no kernel", ["features"])),
+    ("float32", "scores.append(«score.half()»)", ("no kernel", ["score"])),
+    ("float16", "x = «features.half()» + 1", ("no kernel", ["x.to(torch.float32)", "torch.linalg.svd(x).to(x.dtype)"])),
+])  # fmt: skip
+def test_values_that_a_program_cast_to_16_bits_in_a_wider_model(weights, line, shown):
+    b = program()
+    x = b.made("float16", "cast", of=b.made("float32", "factory"), explicit=True, text=line)
+    how = {"code": "DT109", "wants": "kernel", "arguments": ("A",)}
+    b.refused("linalg_svd", x, **how, text="u = «torch.linalg.svd(x)» + 1", model=model(weights, -1))
+    assert best(b) == shown
+
+
 def test_wide_island():
     b = program()
     x = b.made(*WIDE, explicit=True, text="x = «h.float()»")

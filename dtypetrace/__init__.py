@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .rules.precision_plan import PrecisionPlan as PrecisionPlan
     from .tracing import Trace as Trace
     from .tracing import trace as trace
+    from .view import Receipt as Receipt
     from .view import SavedTrace as SavedTrace
     from .view import WhatIf as WhatIf
     from .view import Why as Why
@@ -44,7 +45,7 @@ _HOMES = {
     "records": ("Edit", "Finding", "Fix", "FlowStep", "Inserted", "Operand", "Origin", "Place"),
     "rules.precision_plan": ("PrecisionPlan",),
     "tracing": ("Trace", "trace"),
-    "view": ("SavedTrace", "WhatIf", "Why", "load"),
+    "view": ("Receipt", "SavedTrace", "WhatIf", "Why", "load"),
 }
 """The module that each public name is in."""
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -49,7 +49,7 @@ def rest(comparison: Comparison) -> list[str]:
         lines += [_finding(label, f) for f in findings]
     for label, apart in zip("ab", comparison.apart):
         lines += [_apart(label, apart)] if apart else []
-    return [*lines, _summary(comparison)]
+    return [*lines, summary(comparison)]
 
 
 def _compiled(change: Compiled) -> str:
@@ -142,7 +142,8 @@ def _apart(label: str, apart: Sequence[Apart]) -> str:
     return f"only in {label}: {count} op{'s' if count > 1 else ''}{where}; nothing else of the run reads what they make"
 
 
-def _summary(comparison: Comparison) -> str:
+def summary(comparison: Comparison) -> str:
+    """How many differences there are, in a line."""
     if comparison.same:
         return "dtypetrace diff: no dtype differs"
     count = len(comparison.differences) + len(comparison.compiled)

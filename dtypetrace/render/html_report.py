@@ -36,6 +36,9 @@ class Page:
     partly: list[str] = field(default_factory=list)
     """Which steps were watched, and which compiled code was not judged, where that is not all."""
     saw_all: bool = True
+    differences: list[list[str]] = field(default_factory=list)
+    """Of two runs: the lines of each difference, and what else there is to say."""
+    also: list[str] = field(default_factory=list)
     cards: list[Card] = field(default_factory=list)
     receipt: list[receipts.Line] = field(default_factory=list)
     receipt_titles: tuple[str, ...] = receipts.TITLES
@@ -46,7 +49,8 @@ class Page:
     """Whether modules have errors: the run had a reference."""
     timeline: timeline.Timeline = field(default_factory=timeline.Timeline)
     legend: list[tuple[str, str]] = field(default_factory=list)
-    ticks: bool = False
+    ticks: str = ""
+    """What a tick below the timeline means; empty where there is none."""
     watched: str = ""
     """Which steps were watched, if not all."""
     tables: list[dict[str, Any]] = field(default_factory=list)
@@ -94,7 +98,7 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool) ->
             timeline.Timeline(),
         ),
         legend=[(f, timeline.NAMES[f]) for f in timeline.NAMES if families[f]],
-        ticks=any(r.change for r in rows),
+        ticks="dtype changes" if any(r.change for r in rows) else "",
         watched=coverage.watched(recording),
         tables=page_tables.tables(recording, rows),
     )
@@ -117,7 +121,11 @@ def _stopped(recording: Recording) -> str:
 
 def render(recording: Recording, findings: Sequence[Finding], *, source: bool = True) -> str:
     """The report as one HTML document that loads nothing."""
-    shown = page(recording, findings, source=source)
+    return rendered(page(recording, findings, source=source))
+
+
+def rendered(shown: Page) -> str:
+    """A page as one HTML document."""
     script = html_text.script()
     filled = html_text.template("report.html.j2").render(
         page=shown,

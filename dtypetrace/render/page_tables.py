@@ -50,7 +50,7 @@ class Column:
 def tables(recording: Recording, rows: Sequence[listings.OpRow]) -> list[dict[str, Any]]:
     """Operators by dtype, cast ledger, gradients, values, compiled code, all ops; a table without
     rows is left out."""
-    lines = _Lines()
+    lines = Lines()
     rows = [r if r.phase == shown else replace(r, phase=shown) for r, shown in zip(rows, listings.phases(rows))]
     makers: dict[str, Callable[[], dict[str, Any]]] = {
         "operators": lambda: _operators(recording),
@@ -64,7 +64,7 @@ def tables(recording: Recording, rows: Sequence[listings.OpRow]) -> list[dict[st
     return [t for t in made if t["rows"]]
 
 
-def _table(
+def table(
     name: str, title: str, about: str, sort: tuple[int, int], rows: Sequence[Any], columns: Iterable[Column]
 ) -> dict[str, Any]:
     """sort: the column by which the table is sorted at first (-1: as the rows come), and whether up (1) or down."""
@@ -72,7 +72,7 @@ def _table(
     return {"id": name, "title": title, "about": about, "sort": list(sort), "rows": len(rows), "columns": shown}
 
 
-class _Lines:
+class Lines:
     """The two columns of a table for a place, each computed once: the user's own line, and the library line below
     it."""
 
@@ -98,7 +98,7 @@ class _Lines:
     def file(self, file: str) -> str:
         known = self._files.get(file)
         if known is None:
-            known = self._files[file] = _short(wording.relative(file).replace(os.sep, "/"))
+            known = self._files[file] = short(wording.relative(file).replace(os.sep, "/"))
         return known
 
 
@@ -106,7 +106,7 @@ def _line(entry: tuple[str, int]) -> str:
     return f"{entry[0]}:{entry[1]}" if entry[0] else ""
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     return middle_cut(name, _LONGEST)
 
 
@@ -115,7 +115,7 @@ def _figure(number: float) -> float | None:
     return float(f"{number:.3g}") if math.isfinite(number) else None
 
 
-def _joined(dtypes: Sequence[str]) -> str:
+def joined(dtypes: Sequence[str]) -> str:
     """Dtypes in words, repeats counted: ``float16, 3 float32``."""
     runs = [(len(list(same)), dtype) for dtype, same in groupby(dtypes)]
     words = ", ".join(f"{n} {dtype}" if n > 1 else dtype for n, dtype in runs[:_MOST_DTYPES])
@@ -124,16 +124,16 @@ def _joined(dtypes: Sequence[str]) -> str:
 
 _OP = Column("op", "text", lambda row: row.op)
 _PHASE = Column("phase", "text", lambda row: row.phase)
-_MODULE = Column("module", "text", lambda row: row.module, _short)
+_MODULE = Column("module", "text", lambda row: row.module, short)
 
 
-def _ops(rows: Sequence[listings.OpRow], lines: _Lines) -> dict[str, Any]:
+def _ops(rows: Sequence[listings.OpRow], lines: Lines) -> dict[str, Any]:
     about = "Each distinct op once (same line, module, phase and dtypes), in the order of the first call."
     own, library = lines.columns()
     columns = (
         _OP,
-        Column("in", "dtypes", lambda r: _joined(r.inputs)),
-        Column("out", "dtypes", lambda r: _joined(r.outputs)),
+        Column("in", "dtypes", lambda r: joined(r.inputs)),
+        Column("out", "dtypes", lambda r: joined(r.outputs)),
         own,
         _MODULE,
         _PHASE,
@@ -142,7 +142,7 @@ def _ops(rows: Sequence[listings.OpRow], lines: _Lines) -> dict[str, Any]:
         Column("autocast", "text", lambda r: r.autocast, optional=True),
         library,
     )
-    return _table("ops", "All ops", about, (-1, 1), rows, columns)
+    return table("ops", "All ops", about, (-1, 1), rows, columns)
 
 
 def _operators(recording: Recording) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _operators(recording: Recording) -> dict[str, Any]:
         "What only moves or casts numbers is left out."
     )
     columns = (
-        Column("op", "text", lambda r: r.op, _short),
+        Column("op", "text", lambda r: r.op, short),
         _PHASE,
         Column("autocast", "text", lambda r: r.autocast, optional=True),
         Column("no kernel for", "dtypes", lambda r: r.no_kernel, optional=True),
@@ -161,10 +161,10 @@ def _operators(recording: Recording) -> dict[str, Any]:
         Column("others", "number", lambda r: r.other, optional=True),
         Column("FLOP", "flop", lambda r: r.flops, optional=True),
     )
-    return _table("operators", "Operators by dtype", about, (-1, 1), census.operators(recording), columns)
+    return table("operators", "Operators by dtype", about, (-1, 1), census.operators(recording), columns)
 
 
-def _casts(recording: Recording, rows: Sequence[listings.OpRow], lines: _Lines) -> dict[str, Any]:
+def _casts(recording: Recording, rows: Sequence[listings.OpRow], lines: Lines) -> dict[str, Any]:
     own, library = lines.columns()
     about = "Every cast of a floating tensor. Round trip: the value is cast back, and nothing was computed in between."
     columns = (
@@ -180,7 +180,7 @@ def _casts(recording: Recording, rows: Sequence[listings.OpRow], lines: _Lines) 
         Column("by", "text", lambda c: c.change),
         library,
     )
-    return _table("casts", "Casts", about, (4, -1), listings.casts(recording, tuple(rows)), columns)
+    return table("casts", "Casts", about, (4, -1), listings.casts(recording, tuple(rows)), columns)
 
 
 def _gradients(recording: Recording) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _gradients(recording: Recording) -> dict[str, Any]:
         "where values were measured, what the steps did to it."
     )
     columns = [
-        Column("parameter", "text", lambda r: r.name, _short),
+        Column("parameter", "text", lambda r: r.name, short),
         Column("dtype", "dtypes", lambda r: r.dtype),
         Column("gradient", "dtypes", lambda r: r.gradient_dtype),
         Column("optimizer", "text", lambda r: r.optimizer),
@@ -205,10 +205,10 @@ def _gradients(recording: Recording) -> dict[str, Any]:
             Column("mean change", "figure", lambda r: r.change, _figure),
             Column("mean weight", "figure", lambda r: r.magnitude, _figure),
         ]
-    return _table("gradients", "Gradients", about, (-1, 1), recording.updates, columns)
+    return table("gradients", "Gradients", about, (-1, 1), recording.updates, columns)
 
 
-def _values(recording: Recording, lines: _Lines) -> dict[str, Any]:
+def _values(recording: Recording, lines: Lines) -> dict[str, Any]:
     phases = listings.phases(recording.ops)
     about = (
         "Ops whose results were infinite or NaN, or that turned small numbers into zero. "
@@ -217,18 +217,18 @@ def _values(recording: Recording, lines: _Lines) -> dict[str, Any]:
     columns = (
         Column("op", "text", lambda row: row[1].op),
         Column("phase", "text", lambda row: phases[row[0].op]),
-        Column("out", "dtypes", lambda row: _joined(row[1].outputs)),
-        Column("module", "text", lambda row: row[1].module, _short),
+        Column("out", "dtypes", lambda row: joined(row[1].outputs)),
+        Column("module", "text", lambda row: row[1].module, short),
         lines.columns(lambda row: listings.place(recording, row[1].place))[0],
         Column("made infinite or NaN", "number", lambda row: row[0].made),
         Column("held", "number", lambda row: row[0].bad),
         Column("flushed to zero", "number", lambda row: row[0].flushed),
         Column("peak", "figure", lambda row: row[0].peak, _figure),
     )
-    return _table("values", "Values", about, (5, -1), listings.values(recording), columns)
+    return table("values", "Values", about, (5, -1), listings.values(recording), columns)
 
 
-def _compiled(recording: Recording, lines: _Lines) -> dict[str, Any]:
+def _compiled(recording: Recording, lines: Lines) -> dict[str, Any]:
     about = (
         "What compiled code makes of each call: the dtype that your line says, that of the graph, that in which "
         "its kernel hands it on, in which it is saved for the backward pass, and in which it is written to memory."
@@ -245,4 +245,4 @@ def _compiled(recording: Recording, lines: _Lines) -> dict[str, Any]:
         Column("saved", "dtypes", lambda r: r.saved, optional=True),
         Column("written", "dtypes", lambda r: r.memory),
     )
-    return _table("compiled", "Compiled code", about, (-1, 1), listings.compiled(recording), columns)
+    return table("compiled", "Compiled code", about, (-1, 1), listings.compiled(recording), columns)

@@ -25,7 +25,8 @@ NAMES = {
     "other": "integers and others",
     "": "no tensor",
 }
-_COLUMNS = 200
+PHASES = "init", "outside", "forward", "recompute", "backward", "optimizer"
+COLUMNS = 200
 _HEIGHT = 40
 _PEAK = 60
 """Height of the drawing of bytes."""
@@ -87,13 +88,13 @@ def timeline(recording: Recording, rows: Sequence[OpRow], findings: Sequence[tup
     """The timeline of a recording; ``findings`` come with the names of their anchors."""
     if not rows:
         return Timeline()
-    live, words = _live(recording, min(_COLUMNS, len(rows)))
+    live, words = _live(recording, min(COLUMNS, len(rows)))
     inside: dict[int, Counter[str]] = {}
     for made in listings.inside_compiled(recording):
         inside.setdefault(made.op, Counter())[family(made.dtype)] += 1
     return Timeline(
         len(rows),
-        min(_COLUMNS, len(rows)),
+        min(COLUMNS, len(rows)),
         strips(rows, inside),
         _marks(recording, findings, len(rows)),
         step_lanes(recording, rows, inside),
@@ -105,12 +106,15 @@ def timeline(recording: Recording, rows: Sequence[OpRow], findings: Sequence[tup
 # ---------------------------------------------------------------- lanes
 
 
-def strips(rows: Sequence[OpRow], inside: Mapping[int, Counter[str]] = MappingProxyType({})) -> list[Strip]:
+def strips(
+    rows: Sequence[OpRow], inside: Mapping[int, Counter[str]] = MappingProxyType({}), *, ops: int = 0, run: str = ""
+) -> list[Strip]:
     """One strip for each phase that ran, all with the same axis; each column is split by the dtypes in it. inside: by
-    number of an op, how many operators of each family the compiled code has that it stands for."""
+    number of an op, how many operators of each family the compiled code has that it stands for. ops: how many the axis
+    has, if not just these. run: which of two runs this is."""
     made = []
     phases = listings.phases(rows)
-    for phase in ("init", "outside", "forward", "recompute", "backward", "optimizer"):
+    for phase in PHASES:
         own = [r for r, shown in zip(rows, phases) if shown == phase]
         counted = _families(own, inside)
         if set(counted) - {""}:  # what makes no tensor has no dtype to draw
@@ -121,7 +125,7 @@ def strips(rows: Sequence[OpRow], inside: Mapping[int, Counter[str]] = MappingPr
                     phase,
                     len(own),
                     sum(r.count for r in own),
-                    _lane(phase, own, len(rows), words, inside),
+                    _lane(f"{phase} {run}".strip(), own, ops or len(rows), words, inside),
                     words,
                     shares,
                 )
@@ -178,7 +182,7 @@ def _lane(
     """The drawing of the ops of one phase, or of one step, on an axis of so many ops."""
     bars = _Bars()
     casts: list[int] = []
-    columns = min(_COLUMNS, ops)
+    columns = min(COLUMNS, ops)
     at = 0
     for column in range(columns):
         begin = at

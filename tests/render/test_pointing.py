@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from browser import Visit
+
+import dtypetrace
+from dtypetrace.compare.differences import compare
+from dtypetrace.render import diff_page, html_report
 
 pytestmark = pytest.mark.slow
 
@@ -97,3 +102,29 @@ def test_the_collision_is_marked_and_leads_to_its_finding(browser, reports):
         flag.click()
         assert v.page.evaluate("location.hash") == "#DT101-1"
         assert v.page.locator("svg.live").is_visible()
+
+
+def test_two_runs_are_on_one_axis(browser, tmp_path):
+    """What one of them computes otherwise has the same place in the lanes of both, and its line says both dtypes."""
+
+    def traced(wide: bool):
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2)).bfloat16()
+        with dtypetrace.trace(net) as t:
+            out = net(torch.ones(2, 4, dtype=torch.bfloat16))
+            (out.float() if wide else out).sigmoid().sum().backward()
+        return t.recording
+
+    pair = traced(False), traced(True)
+    file = tmp_path / "diff.html"
+    file.write_text(html_report.rendered(diff_page.page(pair, compare(*pair), ("one", "other"))), "utf-8")
+    with Visit(browser, file) as v:
+        lanes = v.page.eval_on_selector_all("svg.strip", "lanes => lanes.map(lane => lane.ariaLabel.split(':')[0])")
+        assert {"forward a", "forward b", "backward a", "backward b"} <= set(lanes)
+        assert v.page.locator("#differences article").count() > 0
+        v.page.fill("#ops input", "sigmoid")
+        (number, *_) = op_numbers(v)
+        read = "row => { scrub.value = row; scrub.dispatchEvent(new Event('input')); return reading.textContent; }"
+        assert "a: bfloat16 → bfloat16 · b: float32 → float32" in v.page.evaluate(read, number)
+        v.page.set_viewport_size({"width": 420, "height": 900})
+        assert v.page.evaluate("document.documentElement.scrollWidth") <= 420
+        v.quiet()

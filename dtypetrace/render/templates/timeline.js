@@ -13,7 +13,8 @@ function read(row) { // one op in words
     const found = column(label, kind);
     return found ? (found.values ? found.values[found.at[row]] : found.at[row]) : "";
   };
-  const dtypes = [value("in", "dtypes"), value("out", "dtypes")].filter(Boolean).join(" → ");
+  const sides = ["a", "b"].map((side) => value(side) && `${side}: ${value(side)}`); // of a page of two runs
+  const dtypes = sides.filter(Boolean).join(" · ") || [value("in", "dtypes"), value("out", "dtypes")].filter(Boolean).join(" → ");
   return [`op ${row.toLocaleString("en")}: ${value("op")}`, dtypes, value("your line") || value("in", "text"), value("module"), value("phase"), stepsOf(row)].filter(Boolean).join(" · ");
 }
 function around(row) { // the ops of the column that an op is drawn in

@@ -17,7 +17,7 @@ from .. import graph
 from ..errors import ContractError
 from ..records import Op, Origin, Recording
 from ..rules import patterns, receipt
-from ..tables.dtypes import FLOATING
+from ..tables.dtypes import ALIASES, FLOATING
 from ..tables.operators import is_cast, is_move
 
 _HEAD = "# dtypetrace contract 3: the receipt of a run, by module. Compare a run with it: dtypetrace contract check"
@@ -29,6 +29,7 @@ _COMPUTED = ("parameters", "autocast", "inputs")
 _DECIDE = {"computes": _COMPUTED, "outputs": _COMPUTED, "state": ("parameters",)}
 _SECTION = re.compile(r"\[(.+)\]")
 _FACT = re.compile(r"(\w[\w ]*): (.+)")
+_WORD = re.compile(r"\b(?:torch\.)?(\w+)")
 
 
 @dataclass
@@ -184,7 +185,8 @@ def _apart(pattern: str, modules: Iterable[str], others: Mapping[str, Iterable[s
 
 
 def parse(written: str) -> dict[str, dict[str, str]]:
-    """The sections of a contract. Raises ContractError with the number of the line that is not one of a contract's."""
+    """The sections of a contract, also of one with short names of dtypes (``bf16``). Raises ContractError with the
+    number of the line that is not one of a contract's."""
     sections: dict[str, dict[str, str]] = {}
     own: dict[str, str] | None = None
     for number, line in enumerate(written.splitlines(), 1):
@@ -194,7 +196,7 @@ def parse(written: str) -> dict[str, dict[str, str]]:
         if section := _SECTION.fullmatch(line):
             own = sections.setdefault(section[1], {})
         elif own is not None and (fact := _FACT.fullmatch(line)):
-            own[fact[1]] = fact[2]
+            own[fact[1]] = _WORD.sub(lambda word: ALIASES.get(word[1], word[1]), fact[2])
         else:
             raise ContractError(f"line {number} is neither a [module] nor a fact: {line[:60]!r}")
     if RUN not in sections:

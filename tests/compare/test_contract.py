@@ -137,6 +137,12 @@ def test_the_same_run_fulfils_its_contract():
     assert breaches(run("float32", "bfloat16"), run("float32", "bfloat16", above=3, model="other")) == ()
 
 
+def test_short_names_of_dtypes_may_be_written():
+    written = contract.text(contract.facts(run("float32", "bfloat16", "float32")))
+    short = written.replace("bfloat16", "bf16").replace("float32", "torch.float")
+    assert short != written and contract.parse(short) == contract.parse(written)
+
+
 def test_a_changed_norm_is_named_with_its_line():
     found = breaches(run(*["float32"] * 3), run("bfloat16", "bfloat16", "bfloat16"))
     norm = {b.key: b for b in found if b.modules == ("layers.*.norm",)}

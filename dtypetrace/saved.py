@@ -87,7 +87,7 @@ def _check_format(name: str, found: Any) -> None:
 
 def _without_text(results: Results) -> Results:
     """The results without what quotes the program: its lines, the edits, the patch."""
-    findings = tuple(replace(f, fix=replace(f.fix, edits=()) if f.fix else None) for f in results.findings)
+    findings = tuple(replace(f, fix=replace(f.fix, edits=(), by_hand=()) if f.fix else None) for f in results.findings)
     return Results(replace(results.recording, sources=Sources()), findings, results.fixes)
 
 

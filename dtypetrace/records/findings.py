@@ -178,7 +178,7 @@ class Fix:
     named: Place = Place()
     """The line that the words name, where they name one."""
     by_hand: tuple[Edit, ...] = ()
-    """The edits that ``lines`` say, where each of them says one."""
+    """The edits that all of ``lines`` say; empty where one of them says none, or they do not fit the text."""
 
     @property
     def instruction(self) -> str:
@@ -192,8 +192,8 @@ class Fix:
 
     @property
     def shown_edits(self) -> tuple[Edit, ...]:
-        """The edits, or the one that the only line says."""
-        return self.edits or (self.by_hand if len(self.lines) == 1 else ())
+        """The edits, or those that the lines say."""
+        return self.edits or self.by_hand
 
     @property
     def words(self) -> str:

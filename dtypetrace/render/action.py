@@ -154,7 +154,9 @@ def _headline(
 
 def _lines(edits: Sequence[Edit], changes: Sequence[DiffBlock]) -> str:
     """``line 3``, or all lines that the changes in the first one's file begin at."""
-    begin = [(block.path, block.line) for block in changes] or [(edit.file, edit.start[0]) for edit in edits]
+    begin = [(block.path, block.line) for block in changes]
+    if len(begin) < len(edits):  # one diff shows several
+        begin = [(edit.file, edit.start[0]) for edit in edits]
     numbers = [str(line) for line in dict.fromkeys(line for file, line in begin if file == begin[0][0])]
     return f"line{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
 

@@ -11,7 +11,7 @@ from ..parts import attempt
 from ..records import Finding, FlowStep, Frame, Place, Recording
 from ..tables.english import rival, subject
 from . import wording
-from .edits import DiffBlock, change, file_of, joined
+from .edits import CONTEXT, DiffBlock, change, file_of, joined
 from .layout import columns
 
 _AROUND = 2
@@ -151,8 +151,12 @@ def _labels(f: Finding) -> list[tuple[Frame, str]]:
 
 
 def changes_of(recording: Recording, f: Finding) -> list[DiffBlock]:
-    edits = f.fix.shown_edits if f.fix is not None else ()
-    return [made for edit in joined(recording, edits) if (made := change(recording, edit))]
+    """The edits as diffs; none of them where the text of one is not available."""
+    shown, near = (f.fix.edits, 0) if f.fix is not None else ((), 0)
+    if f.fix is not None and not shown:  # all of these are needed: together they are one patch
+        shown, near = tuple(sorted(f.fix.by_hand, key=lambda edit: (edit.file, edit.start))), CONTEXT
+    made = [change(recording, edit) for edit in joined(recording, shown, near)]
+    return [block for block in made if block is not None] if None not in made else []
 
 
 def drawing(f: Finding) -> Drawing | None:

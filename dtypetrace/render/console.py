@@ -243,7 +243,9 @@ def _line_to_change(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     named = f.fix.named.file, f.fix.named.line
     if named in {(frame.file, frame.line) for frame, _ in wording.labels(f)}:
         return []
-    return excerpt.edited(f.fix.by_hand[0]) if f.fix.by_hand else excerpt.source(*named, "(as it is now)")
+    edit = f.fix.by_hand[0] if f.fix.by_hand else None
+    in_line = edit is not None and edit.before and "\n" not in edit.before + edit.after
+    return excerpt.edited(edit) if edit is not None and in_line else excerpt.source(*named, "(as it is now)")
 
 
 def _one_line(message: str) -> str:

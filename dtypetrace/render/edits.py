@@ -11,7 +11,7 @@ from ..records import Edit, Recording
 from ..source.patch import PatchedFile
 from . import wording
 
-_CONTEXT = 3
+CONTEXT = 3
 """Unchanged lines above and below an edit in the diff that is copied."""
 _LONGEST_PATH = 4096
 _LONGEST_DIFF = 20_000
@@ -77,7 +77,7 @@ def _compared(before: list[str], after: list[str]) -> list[tuple[str, str]]:
 def _context(recording: Recording, file: str, line: int, step: int) -> list[str]:
     """Up to three known lines from one on, in one direction. Blank lines are not kept, so one between known lines is
     blank, and one at the end is left out."""
-    known = [recording.line(file, line + step * n) if line + step * n > 0 else "" for n in range(_CONTEXT)]
+    known = [recording.line(file, line + step * n) if line + step * n > 0 else "" for n in range(CONTEXT)]
     while known and not known[-1]:
         known.pop()
     return known
@@ -88,11 +88,12 @@ def file_of(file: str) -> str:
     return file if os.path.isabs(file) and len(file) <= _LONGEST_PATH else ""
 
 
-def joined(recording: Recording, edits: Sequence[Edit]) -> Iterator[Edit]:
-    """The edits in order; those that change the same lines become one, which shows the final lines."""
+def joined(recording: Recording, edits: Sequence[Edit], near: int = 0) -> Iterator[Edit]:
+    """The edits in order; those that change the same lines, or with no more than ``near`` lines between, become one,
+    which shows the final lines."""
     groups: list[list[Edit]] = []
     for edit in edits:
-        if groups and _touch(groups[-1], edit):
+        if groups and _touch(groups[-1], edit, near):
             groups[-1].append(edit)
         else:
             groups.append([edit])
@@ -101,10 +102,10 @@ def joined(recording: Recording, edits: Sequence[Edit]) -> Iterator[Edit]:
         yield from [together] if together is not None else group
 
 
-def _touch(group: Sequence[Edit], edit: Edit) -> bool:
-    """Whether an edit changes lines that the edits of a group change."""
+def _touch(group: Sequence[Edit], edit: Edit, near: int) -> bool:
+    """Whether an edit changes lines that the edits of a group change, or lines near them."""
     first, end = min(e.start[0] for e in group), max(e.end[0] for e in group)
-    return edit.file == group[0].file and edit.start[0] <= end and edit.end[0] >= first
+    return edit.file == group[0].file and edit.start[0] <= end + near and edit.end[0] >= first - near
 
 
 def _as_one(recording: Recording, group: Sequence[Edit]) -> Edit | None:

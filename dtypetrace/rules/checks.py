@@ -75,9 +75,7 @@ Written = Text | Proposal
 
 def it_parses(proposal: Written) -> str:
     """The patched text is Python."""
-    patch = Patch(proposal.recording.text, shown=True)
-    patch.set(patch.locate(proposal.edits))
-    for file, text in patch.texts.items():
+    for file, text in _patched(proposal).items():
         try:
             ast.parse(text)
         except (SyntaxError, ValueError):
@@ -85,12 +83,21 @@ def it_parses(proposal: Written) -> str:
     return ""
 
 
+def _patched(proposal: Written) -> Mapping[str, str]:
+    """The text of each file after the edits."""
+    patch = Patch(proposal.recording.text, shown=True)
+    patch.set(patch.locate(proposal.edits))
+    return patch.texts
+
+
 def its_names_exist(proposal: Written) -> str:
-    """Every name that an edit adds is defined at that place."""
+    """Every name that an edit adds is defined at that place, or by another of the edits."""
+    patched = _patched(proposal) if len(proposal.edits) > 1 else {}
+    made = {name for text in patched.values() for name in _bound(ast.parse(text))}
     for edit in proposal.edits:
         new = _names(edit.after, ast.Load) - _names(edit.after, ast.Store) - _names(edit.before, ast.Load)
         file = proposal.recording.text.parsed(edit.file)
-        if file is not None and (missing := new - _bound(file.tree) - set(dir(builtins))):
+        if file is not None and (missing := new - made - _bound(file.tree) - set(dir(builtins))):
             return f"{', '.join(sorted(missing))} has no meaning at line {edit.start[0]}"
     return ""
 
@@ -348,6 +355,8 @@ def sound(run: Run, edits: tuple[Edit, ...], change: DtypeChange) -> bool:
 def shown_if_it_fits(recording: Recording, found: Finding) -> Finding:
     """A finding, without the edits of its fix if they do not fit the text."""
     fix = found.fix
+    if fix is not None and fix.by_hand and objection_of_text(recording, fix.by_hand):
+        return replace(found, fix=replace(fix, by_hand=()))
     if fix is None or not fix.edits or fix.checked:
         return found
     why = objection_of_text(recording, fix.edits)

@@ -1,13 +1,13 @@
 """The lines to type so that trained weights stay in float32 and autocast computes in half, for findings about training.
 
-They are words and no diff: an autocast region needs a statement of its own, and without it the edit of the weights
-alone may lead to a collision. ``fix`` runs the candidates for the weights.
+They are shown as a diff where each of them is an edit: the edit of the weights alone, without the autocast region, may
+lead to a collision. ``fix`` runs the candidates for the weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import graph
 from ..records import Edit, Frame, Origin, Place, Recording
@@ -30,7 +30,7 @@ def advice(
     if dtype not in HALF:
         small = "subtract a constant close to this parameter's numbers, so that they are small"
         return f"{small}, or keep it in float64", ()
-    lines = tuple(_lines(recording, origin, dtype, _training(recording, step)))
+    lines = tuple(_lines(recording, origin, dtype, step))
     if in_autocast(recording):
         return "keep the trained weights in float32 (your autocast still computes in 16 bits)", lines
     return f"keep the trained weights in float32, and let autocast compute in {dtype}", lines
@@ -82,7 +82,7 @@ def _keeping_wide(recording: Recording, origin: Origin, training: optimizers.Tra
     if line is not None:
         made, widened = line
         where = f"{widened.side} the line that makes {quoted(made.optimizer)} ({made.at(made.made.line)})"
-        typed = ByHand(f"{where}: add `{widened.line}`", made.made.file, made.made.line)
+        typed = ByHand(f"{where}: add `{widened.line}`", made.made.file, made.made.line, widened.edit)
         found.append(TrainingEdits(typed, (widened.edit,)))
     behind = models.widened_after(recording.text, origin.place, _is_model(recording))
     if behind is not None:
@@ -153,19 +153,14 @@ def scaling_lines(recording: Recording, step: Place) -> tuple[ByHand, ...]:
     training = _training(recording, step)
     if training is None or not training.loss or _has_scaler(recording):
         return ()
-    made_scaler, scaled = _scaling(_device(recording), training)
+    made_scaler, scaled = _scaling(recording, training, step)
     return (*made_scaler, *scaled)
 
 
 def _region(recording: Recording, dtype: str) -> tuple[ByHand, Edit] | None:
     """The edit that puts the call of the model under autocast, and what it does."""
-    call = _model_call(recording)
-    if call is None or in_autocast(recording):
-        return None
-    edit = editing.under(recording, call, _autocast(recording, dtype))
-    if edit is None:
-        return None
-    return _under(recording, call, dtype), edit
+    under = _under(recording, None if in_autocast(recording) else _model_call(recording), dtype)
+    return (under, under.edit) if under.edit is not None else None
 
 
 def region_at(recording: Recording, site: Place, dtype: str) -> Edit | None:
@@ -227,7 +222,8 @@ def _at_birth(recording: Recording, origin: Origin) -> Edit | None:
     return editing.at_birth(recording, origin.kind, origin.place, "float32") if origin.place.stack else None
 
 
-def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizers.Training | None) -> list[ByHand]:
+def _lines(recording: Recording, origin: Origin, dtype: str, step: Place | None) -> list[ByHand]:
+    training = _training(recording, step)
     ways = [way.by_hand for way in _keeping_wide(recording, origin, training)]
     if not ways and (made := _at_birth(recording, origin)) is not None:
         ways = [optimizers.by_hand(made)]
@@ -236,7 +232,7 @@ def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizer
     if not forward:
         return found
     wants_scaler = dtype == "float16" and not _has_scaler(recording)
-    made_scaler, scaled = _scaling(_device(recording), training) if wants_scaler else ([], [])
+    made_scaler, scaled = _scaling(recording, training, step) if wants_scaler else ([], [])
     call = _model_call(recording)
     under = [] if any(op.autocast for op in forward) else [_under(recording, call, dtype)]
     if under and scaled and training is not None and call is not None and training.loss_line == call.line:
@@ -259,10 +255,12 @@ def _has_scaler(recording: Recording) -> bool:
     return graph.has_scaler(recording) or any(r.code == "DT116" for r in recording.refused)
 
 
-def _scaling(device: str, training: optimizers.Training | None) -> tuple[list[ByHand], list[ByHand]]:
+def _scaling(
+    recording: Recording, training: optimizers.Training | None, step: Place | None
+) -> tuple[list[ByHand], list[ByHand]]:
     """The line that makes a loss scaler, beside the optimizer's, and those that use it, in the program's order."""
-    made = f'torch.amp.GradScaler("{device}")'
-    if training is None or not training.loss:
+    made = f'torch.amp.GradScaler("{_device(recording)}")'
+    if training is None or step is None or not training.loss:
         return [], [ByHand(f"scale the loss by {made}")]
     makes = f"the line that makes {quoted(training.optimizer)} ({training.at(training.made.line)})"
     scaled = f"replace `{training.loss}.backward()` with `scaler.scale({training.loss}).backward()`"
@@ -272,7 +270,12 @@ def _scaling(device: str, training: optimizers.Training | None) -> tuple[list[By
         found.append(ByHand(f"{clips}: add `scaler.unscale_({training.optimizer})`"))
     stepped = f"scaler.step({training.optimizer}); scaler.update()"
     found.append(_at(training, training.step_line, f"replace `{training.step}` with `{stepped}`"))
-    return [ByHand(f"after {makes}: add `scaler = {made}`", training.made.file, training.made.line)], found
+    first = ByHand(f"after {makes}: add `scaler = {made}`", training.made.file, training.made.line)
+    edits = optimizers.scaled(recording.text, step, _device(recording))
+    lines = [first, *found]
+    if len(edits) == len(lines):  # else a gradient is clipped at more lines than one, or the step's parts are elsewhere
+        lines = [replace(line, edit=edit) for line, edit in zip(lines, edits)]
+    return lines[:1], lines[1:]
 
 
 def _model_call(recording: Recording) -> Frame | None:
@@ -297,4 +300,5 @@ def _under(recording: Recording, caller: Frame | None, dtype: str) -> ByHand:
     call, file = call_at(recording.text, caller), recording.text.parsed(caller.file)
     name = file.segment(call.func) if call is not None and file is not None else "the model"
     at = optimizers.short(caller.file, caller.line)
-    return ByHand(f"{at}: call `{name}(...)` under `{region}`", caller.file, caller.line)
+    edit = editing.under(recording, caller, region)
+    return ByHand(f"{at}: call `{name}(...)` under `{region}`", caller.file, caller.line, edit)

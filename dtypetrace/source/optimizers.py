@@ -314,13 +314,12 @@ class ByHand:
     line: int = 0
     """The line that the words name, where they name one."""
     edit: Edit | None = None
-    """The edit that they say, where that replaces a part of the line."""
+    """The edit that they say."""
 
 
 def by_hand(edit: Edit) -> ByHand:
     """An edit as a change to type."""
-    replaces = edit.before and edit.after not in ("", "pass") and "\n" not in edit.before + edit.after
-    return ByHand(in_words(edit), edit.file, edit.start[0], edit if replaces else None)
+    return ByHand(in_words(edit), edit.file, edit.start[0], edit)
 
 
 def in_words(edit: Edit) -> str:

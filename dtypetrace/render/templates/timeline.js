@@ -59,7 +59,7 @@ function zoom(factor, at = (Number(scrub.value) + 0.5) / Number(lanes.dataset.op
   const span = Math.min(1, axis.span * factor);
   showPart(middle - ((middle - axis.from) / axis.span) * span, span);
 }
-function move(way) { // the op that is read goes along
+function pan(way) { // the op that is read goes along
   const before = axis.from;
   showPart(axis.from + (way * axis.span) / 8, axis.span);
   const moved = Math.round((axis.from - before) * Number(lanes.dataset.ops));
@@ -88,7 +88,7 @@ function choosable(strip) { // a drag along a strip gives what it covers the who
   strip.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && !event.metaKey && !event.shiftKey) return; // the page scrolls
     event.preventDefault();
-    if (event.shiftKey) move(Math.sign(event.deltaY || event.deltaX));
+    if (event.shiftKey) pan(Math.sign(event.deltaY || event.deltaX));
     else zoom(event.deltaY < 0 ? 0.7 : 1 / 0.7, shareAt(event, strip));
   }, { passive: false });
 }
@@ -120,10 +120,10 @@ if (lanes) {
   scrub.addEventListener("focus", () => point(Number(scrub.value)));
   scrub.addEventListener("keydown", (event) => {
     const does = { Enter: () => list(Number(scrub.value)), "+": () => zoom(0.5), "-": () => zoom(2), 0: () => showPart(0, 1) }[event.key];
-    const pan = event.shiftKey && { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!does && !pan) return;
+    const way = event.shiftKey && { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!does && !way) return;
     event.preventDefault();
-    if (pan) move(pan);
+    if (way) pan(way);
     else does();
   });
   one("#list-here").addEventListener("click", () => list(Number(scrub.value)));

@@ -305,14 +305,17 @@ def _most_of_the_run(recording: Recording) -> str | None:
     return most if most is not None and 2 * sizes[most] > sum(sizes.values()) else None
 
 
-def origin(recording: Recording, event: int, expected: str | None = None, name: str | None = None) -> Origin:
+def origin(
+    recording: Recording, event: int, expected: str | None = None, name: str | None = None, *, default: bool = True
+) -> Origin:
     """The event that decided a dtype. See :func:`lineage` for ``expected``; ``name`` is used where the event has no
-    name."""
+    name. default: of a default dtype that the program set, the line that set it; else, for what is no parameter, the
+    call that took it."""
     line = lineage(recording, event, expected)
     if line is None:
         return Origin("input", name, None, NOWHERE)
     root = line.root
-    if root.default >= 0:
+    if root.default >= 0 and (default or root.how == "parameter"):
         return Origin(root.how, root.name or name, "set_default_dtype", place_of(recording, root.default))
     if (kept := _kept(recording, root)) is not None:
         return Origin("cast", root.name or name, kept.op, place_of(recording, kept.place), True)
@@ -332,12 +335,6 @@ def _kept(recording: Recording, root: Event) -> Unchanged | None:
         return None
     named = (u for u in reversed(recording.unchanged) if u.of_module and not u.reads and u.dtype == root.to)
     return next((u for u in named if u.event >= 0 and recording.events[u.event] is root), None)
-
-
-def made_at(recording: Recording, event: int, born: Origin) -> Place:
-    """The call that made a tensor: its birth, unless that is a default dtype, which the call only took."""
-    line = lineage(recording, event) if born.op == "set_default_dtype" else None
-    return born.place if line is None else place_of(recording, line.root.place)
 
 
 def flow(recording: Recording, event: int, expected: str | None = None) -> tuple[FlowStep, ...]:

@@ -259,16 +259,15 @@ def _fix(run: Run, target: Input, culprit: Operand, called: str, *, made_like: b
     """The tensor is made wide where its dtype was decided, if that decides no weight that is trained. ``called``: its
     name in a sentence."""
     origin, (change, why) = culprit.origin, _advice(culprit, called)
-    made = graph.made_at(run.recording, target.event, origin)
     trained = any(p.trained and p.event == target.event for p in run.recording.parameters)
     if trained and target.dtype in HALF:
         return _fix_of_weights(run, culprit, called)
-    if made_like or trained or target.dtype == _COUNTER or not made.stack:
-        return advise(made, change, why)
-    edit = editing.at_birth(run.recording, origin.kind, made, "float32")
-    if edit is None and copies.would_share(run.recording, made, "float32"):
+    if made_like or trained or target.dtype == _COUNTER or not origin.place.stack:
+        return advise(origin.place, change, why)
+    edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32")
+    if edit is None and copies.would_share(run.recording, origin.place, "float32"):
         change += ", as a copy of its own"
-    fix = advise(made, change, why, edits=edit)
+    fix = advise(origin.place, change, why, edits=edit)
     return born_otherwise(run, fix, {target.event: "float32"})
 
 

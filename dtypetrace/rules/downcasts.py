@@ -286,9 +286,8 @@ def _widened_again(run: Run, number: int, dtype: str) -> Op | None:
 
 def _fix(run: Run, target: Operand, event: int, wanted: str, place: Place) -> Fix:
     origin = target.origin
-    made = graph.made_at(run.recording, event, origin)
-    at = made if made.stack else place
-    edit = editing.at_birth(run.recording, origin.kind, made, wanted) if made.stack else None
+    at = origin.place if origin.place.stack else place
+    edit = editing.at_birth(run.recording, origin.kind, at, wanted) if origin.place.stack else None
     why = (
         f"give {quoted(target.shown)} dtype=torch.{wanted} where it is made"
         if origin.kind == "factory"

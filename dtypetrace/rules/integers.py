@@ -90,7 +90,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
         return _cut_off(run, v.op, v.op, v.spoilt, v.exact)
     if made in ("int32", "int64"):
         given = v.spoilt >= _LARGE * v.exact and (_given(run, op) or _joined(run, op) is not None)
-        return _coarse(run, v, op) if given else None
+        return _coarse(run, v, op) if given and not _only_sizes(run, v.op) else None
     return _wrapped(run, v, op)
 
 
@@ -126,6 +126,14 @@ def _by_size(run: Run, number: int) -> bool:
     """Whether an op takes integers by their size. A check sum is no total: its rest of a division is taken."""
     rest = tagged(run.ops[number], "total") and any(_of_bits(run.ops[user]) for user in run.users[number])
     return tagged(run.ops[number], *_OF_SIZE) and not rest
+
+
+def _only_sizes(run: Run, number: int) -> bool:
+    """Whether integers are only taken by their size, as counts and dates: the last of their bits mean nothing there."""
+    still = lambda n: is_move(run.ops[n])
+    uses = [n for n, _ in run.below([number], still, _FAR) if not still(n)]
+    real = lambda op: op.outputs[:1] and op.outputs[0] in REAL and not tagged(op, "picks", "places")
+    return bool(uses) and all(_by_size(run, n) or real(run.ops[n]) for n in uses)
 
 
 def _taken_apart(run: Run, number: int) -> bool:
@@ -192,7 +200,13 @@ def _base(run: Run, op: Op) -> list[int]:
 
 
 def _given(run: Run, op: Op) -> bool:
-    """Whether the numbers that an op casts are data as they were given: only moved or copied since."""
+    """Whether the numbers that an op casts are data as they were given: only moved or copied since, or none that the
+    same call made was ever computed with, however a loader's call joined them."""
+    event = op.inputs[0].event
+    if event >= 0 and run.recording.events[event].how == "conversion":
+        takers = (o for o in run.ops if any(i.event == event for i in o.inputs))
+        if all(is_move(o) or is_cast(o) or tagged(o, "join", "picks", "observed") for o in takers):
+            return True
     for number in graph.first_operands(run.ops, op.inputs[0].producer):
         above = run.ops[number]
         if not above.inputs:

@@ -98,10 +98,5 @@ def silent_finding(
 
 
 def tensor_of(finding: Finding) -> tuple[Frame, ...]:
-    """The line at which the tensor to blame got its dtype: its birth, or what took a default dtype that was left
-    behind. That one has many tensors, and what is said of one of them is no consequence of what is said of another."""
-    if finding.culprit is None:
-        return ()
-    born = finding.culprit.origin
-    taken = [step.place.stack[:1] for step in finding.flow[1:-1]] if born.op == "set_default_dtype" else []
-    return taken[0] if taken else born.place.stack[:1]
+    """The line at which the tensor to blame got its dtype."""
+    return finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()

@@ -243,7 +243,9 @@ class Run:
         return graph.place_of(self.recording, op.place)
 
     def origin(self, event: int, expected: str | None, name: str | None = None) -> Origin:
-        return graph.origin(self.recording, event, expected, name)
+        """What decided a dtype: of a default dtype, which is right for other tensors, the call that took it and named
+        none."""
+        return graph.origin(self.recording, event, expected, name, default=False)
 
     def operand(self, op: Op, index: int, expected: str | None) -> Operand:
         """An op's operand as a finding shows it, by the name that the program writes."""

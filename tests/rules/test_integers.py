@@ -127,6 +127,16 @@ FOUND = {
         "a = torch.stack([torch.arange(300) + 90_000_000, torch.rand(300)], 1)\nb = a[:, 0].long()",
         "DT204",
     ),
+    "ids that are joined row by row": (
+        "rows = torch.stack([torch.tensor([2.0**26 + 3 * n, 0.5]) for n in range(9)])\n"
+        "w = torch.rand(5)[rows[:, 0].long() % 5]",
+        "DT204",
+    ),
+    "ids that a loader joins": (
+        "rows = [(torch.tensor(2.0**26 + 3 * n), torch.rand(3)) for n in range(9)]\n"
+        "for key, x in torch.utils.data.DataLoader(rows, 3):\n    known = key.long().tolist()",
+        "DT204",
+    ),
 }
 MEANT = {
     "differences of images whose squares are summed up": "a, b = torch.arange(200).byte(), torch.arange(200).flip(0).byte()\n"
@@ -266,6 +276,12 @@ def test_numbers_whose_fractions_are_cut_off_by_the_dtype_of_what_they_are_put_i
         "flags = torch.zeros(4, dtype=torch.int8)\nflags[2] = 1.0\nx = flags.float()",
         "seconds = torch.zeros((), dtype=torch.int64)\nseconds += torch.tensor(3.7).long()\nx = seconds / 2",
         "votes = torch.zeros(4, dtype=torch.int64)\nvotes += (torch.rand(4) > 0.5).float().to(votes.dtype)\nx = votes / 9",
+        "tokens, total = torch.tensor(80_000_003), torch.rand(64).sum()\nstats = torch.stack([tokens, total])\n"
+        "mean = stats[1] / stats[0].long()",
+        "times = torch.arange(200) * 600 + 1_700_000_000\nrows = torch.stack([times, torch.rand(200)], 1)\n"
+        "day = rows[:, 0].long() // 86_400",
+        "seen = torch.tensor([300_000_000])\nlog = torch.cat([seen, torch.rand(3)])\nlate = log[0].long() > 10_000",
+        "sizes = torch.stack([torch.tensor([8e7 + 7 * n, 0.5]) for n in range(8)])[:, 0].long()\nmean = (sizes / 1e6).mean()",
     ],
 )
 def test_whole_numbers_that_are_meant(text, tmp_path):

@@ -197,3 +197,38 @@ def test_scales_of_whole_channels_that_become_zero(smallest, codes, tmp_path):
     text = SCALES.format(smallest=smallest)
     program = programs.run(tmp_path, text, numerics=True)
     assert [f.code for f in program.findings if f.severity != "note"] == codes
+
+
+DEFAULT = """
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        net = nn.Linear(4, 4)
+        TABLE
+    finally:
+        torch.set_default_dtype(torch.float32)
+"""
+TAKEN = {
+    "positions": "at = torch.arange(0.0, 900.0)  #!\n        print(net.weight.float().sum().item() + at.float().cos().sum().item())",
+    "depths": "near = torch.linspace(2.0, 6.0, 900)  #!\n        print((1 / near.float().diff().clamp(min=1e-3)).sum().item())",
+    "a count": "n = torch.zeros(())  #!\n        for _ in range(600):\n            n += 1\n        print(n.item() / 600)",
+}
+
+
+@pytest.mark.parametrize("table", TAKEN.values(), ids=TAKEN)
+def test_a_default_dtype_is_right_for_a_model_and_what_takes_it_and_is_spoilt_is_told(table, tmp_path):
+    program = programs.run(tmp_path, DEFAULT.replace("TABLE", table), numerics=True)
+    found = next(f for f in program.findings if f.severity == "warning")
+    assert program.at(found.culprit.origin.place).endswith("#!")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "w = torch.linspace(0.0, 1.0, 9)\n        print((net.weight.sum() * w.sum()).item())",
+        "at = torch.arange(0.0, 900.0, dtype=torch.float32)\n        print(at.cos().sum().item())",
+        "n = torch.zeros((), dtype=torch.int64)\n        for _ in range(600):\n            n += 1\n        print(n.item() / 600)",
+    ],
+)
+def test_a_default_dtype_that_spoils_nothing(table, tmp_path):
+    program = programs.run(tmp_path, DEFAULT.replace("TABLE", table), numerics=True)
+    assert [f for f in program.findings if f.severity == "warning"] == []

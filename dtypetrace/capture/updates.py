@@ -326,15 +326,9 @@ class _Optimizer:
                 "written": t.written,
                 "gradient_declared": t.declared,
             }
-            row = measured.get(id(t), _NOTHING)
+            row = measured.get(id(t), {})
             found.append(Update(**known, **(row | {"state": self._state(row.get("state", ()), dtype_name(t.dtype))})))
         return found
-
-
-_NOTHING: dict[str, Any] = {
-    **dict.fromkeys(("steps", "zero", "broken_gradient", "reached", "moved", "own", "broken"), 0),
-    **dict.fromkeys(("gradient_peak", "subnormal", "magnitude", "change"), 0.0),
-}
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:

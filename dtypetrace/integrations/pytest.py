@@ -5,7 +5,6 @@ pytest loads this file wherever dtypetrace is installed. Until a test asks for a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 _SECTION = "dtypetrace"
 _LEVELS = ("note", "warning", "error")
-_TITLE = re.compile(r"^(?:error|warning|note)\[DT\d+\]: .*", re.M)
 _Hook = Generator[None, object, object]
 
 
@@ -31,6 +29,7 @@ class _Watched:
 
 
 _WATCHED = pytest.StashKey[_Watched]()
+_TITLES = pytest.StashKey[list[str]]()
 
 
 # ---------------------------------------------------------------- options
@@ -162,7 +161,16 @@ def _add_section(item: pytest.Item, when: str, watch: ScriptWatch) -> Sequence[A
     findings = trace.findings
     if findings:
         item.add_report_section(when, _SECTION, report.text(trace.recording, findings))
+        item.stash[_TITLES] = [f"{f.severity}[{f.code}]: {f.title}" for f in findings]
     return findings
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """The titles go with the test's report, as its sections do: from the workers of xdist, too."""
+    made = yield
+    made.dtypetrace = item.stash.get(_TITLES, [])
+    return made
 
 
 def _fail(findings: Sequence[Any], level: str | None) -> None:
@@ -196,13 +204,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     found: dict[str, list[str]] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
-            for name, text in getattr(report, "sections", ()):
-                if name.startswith(f"Captured {_SECTION} "):
-                    found.setdefault(report.nodeid, []).extend(_TITLE.findall(text))
+            if titles := getattr(report, "dtypetrace", ()):
+                found[report.nodeid] = titles
     if found:
         terminalreporter.section("dtypetrace", sep="=")
         for test, titles in found.items():
             terminalreporter.line(test)
-            for title in dict.fromkeys(titles):
+            for title in titles:
                 terminalreporter.line(f"  {title}")
         terminalreporter.line("whole reports of tests that passed: pytest -rP")

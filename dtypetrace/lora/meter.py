@@ -65,7 +65,7 @@ class Meter:
         known = {u.name: u for u in self.updates.read()}
         updates = {
             name: replace(
-                known.get(name) or _unmeasured(name, p),
+                known.get(name) or Update(name, dtype_name(p.dtype), shape_of(p)),
                 frozen=not p.requires_grad,
                 held=id(p) in held,
                 skipped=self.skipped,
@@ -104,16 +104,6 @@ def _resolution(weights: torch.Tensor, dtype: torch.dtype) -> float:
     info, weights = torch.finfo(dtype), weights.cpu().double()
     half = torch.exp2(torch.frexp(weights).exponent.double() - 1) * info.eps / 2
     return half.where(weights != 0, 0.0).clamp(min=info.smallest_normal * info.eps / 2).mean().item()
-
-
-def _unmeasured(name: str, parameter: nn.Parameter) -> Update:
-    """A parameter that was in no measured step."""
-    return Update(
-        name=name, dtype=dtype_name(parameter.dtype), shape=shape_of(parameter), event=-1, place=-1,
-        optimizer="", steps=0, lr=-1.0, eps=None,
-        gradient_dtype="", gradient_event=-1, absent=0, zero=0, broken_gradient=0, gradient_peak=0.0, subnormal=0.0,
-        reached=0, moved=0, written=False, broken=0, magnitude=0.0, change=0.0,
-    )  # fmt: skip
 
 
 class _Writes(private.TorchDispatchMode):

@@ -93,43 +93,43 @@ class State:
 @dataclass(frozen=True, slots=True)
 class Update:
     """What the optimizer's steps did to one parameter, over all steps measured. Shares are of a sample of its
-    elements."""
+    elements. Without a measured step, only what it is called is known."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    event: int
+    event: int = -1
     """The event that decided the parameter's dtype."""
-    place: int
+    place: int = -1
     """Where the optimizer's step was called."""
-    optimizer: str
-    steps: int
+    optimizer: str = ""
+    steps: int = 0
     """Steps in which it had a finite gradient and a learning rate other than zero."""
-    lr: float
-    eps: float | None
-    gradient_dtype: str
-    gradient_event: int
+    lr: float = -1.0
+    eps: float | None = None
+    gradient_dtype: str = ""
+    gradient_event: int = -1
     """The event that decided the dtype of its last gradient."""
-    absent: int
+    absent: int = 0
     """Steps in which it had no gradient at all."""
-    zero: int
+    zero: int = 0
     """Steps in which its whole gradient was zero."""
-    broken_gradient: int
+    broken_gradient: int = 0
     """Steps in which its gradient held an infinity or NaN."""
-    gradient_peak: float
-    subnormal: float
+    gradient_peak: float = 0.0
+    subnormal: float = 0.0
     """Share of the nonzero gradients below float16's normal range."""
-    reached: int
+    reached: int = 0
     """Sampled elements whose gradient was not zero in some step."""
-    moved: int
+    moved: int = 0
     """How many of those any step changed."""
-    written: bool
+    written: bool = False
     """Whether any step wrote to the parameter at all, even if the value stayed the same."""
-    broken: int
+    broken: int = 0
     """Sampled elements that a step made infinite or NaN from a finite weight and a finite gradient."""
-    magnitude: float
+    magnitude: float = 0.0
     """Mean magnitude of the sampled weights before the first step."""
-    change: float
+    change: float = 0.0
     """Mean change of a sampled element in a step."""
     gradient_declared: bool = False
     """Whether the program declared that it wants gradients of this dtype (``Tensor.grad_dtype``)."""

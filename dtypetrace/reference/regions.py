@@ -19,8 +19,8 @@ from ..capture import private
 from ..capture.compiled.inductor import Repeated, copied_to
 from ..capture.compiled.ledger import Captured, Compiled
 from ..capture.recorder import Recorder
-from . import ways
-from .ways import Rounds, Run, Ways
+from . import graph_runs
+from .graph_runs import Rounds, Run, Ways
 
 Tensor = torch.Tensor
 LARGEST = 1 << 27
@@ -89,13 +89,13 @@ class _Part:
         self.compiled, self.graph = compiled, graph
         self.rounds = Rounds(compiled)
         self.nodes = graph.nodes
-        if why := next(filter(None, map(ways.unrepeatable, self.nodes)), ""):
+        if why := next(filter(None, map(graph_runs.unrepeatable, self.nodes)), ""):
             raise Unrepeated(why)
         taken = [n for n in self.nodes if n.op == "placeholder"]
-        sizes = [i.numel() for i in inputs if isinstance(i, Tensor)] + [*map(ways.elements, self.nodes)]
+        sizes = [i.numel() for i in inputs if isinstance(i, Tensor)] + [*map(graph_runs.elements, self.nodes)]
         if len(taken) != len(inputs) or sum(sizes) > LARGEST:
             raise Unrepeated("it is too large")
-        written = {name for n in self.nodes for name in ways.written(n)}
+        written = {name for n in self.nodes for name in graph_runs.written(n)}
         self.given: dict[str, Any] = {}
         self._written: dict[str, Tensor] = {}
         """The program's own tensors that the graph writes into."""
@@ -120,9 +120,9 @@ class _Part:
         self.compiled.graph = None  # one call is enough
 
     def run(self, saved: Mapping[str, Ways | None]) -> Run:
-        """What the graph makes in each way. saved: see :class:`ways.Given`."""
-        given = ways.Given(self.given, self.graph.constants, saved, self._masks)
-        return ways.run(self.nodes, given, self.rounds)
+        """What the graph makes in each way. saved: see :class:`graph_runs.Given`."""
+        given = graph_runs.Given(self.given, self.graph.constants, saved, self._masks)
+        return graph_runs.run(self.nodes, given, self.rounds)
 
 
 class _Call:
@@ -154,13 +154,15 @@ class _Call:
         self.begun = part.compiled.phase == "forward"
         run = part.run(self._saved)
         index = {n.name: number for number, n in enumerate(part.compiled.nodes)}
-        measured = [ways.compared(index[n], real, run.values[n]) for n, real in part.real.items() if n in run.values]
+        measured = [
+            graph_runs.compared(index[n], real, run.values[n]) for n, real in part.real.items() if n in run.values
+        ]
         part.compiled.measured = found = [m for m in measured if m is not None]
         if not found:
             raise Unrepeated("everything in it depends on random numbers")
-        if all(ways.close(run.values[n].kernel, real) for n, real in part.real.items() if n in run.values):
+        if all(graph_runs.close(run.values[n].kernel, real) for n, real in part.real.items() if n in run.values):
             for name, way in run.decided.items():
-                if (one := ways.decided(index[name], way, self._decided.get(name))) is not None:
+                if (one := graph_runs.decided(index[name], way, self._decided.get(name))) is not None:
                     found.append(one)
         if self.begun:
             self._saved = {n: run.values.get(n) for n in part.real}

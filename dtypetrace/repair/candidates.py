@@ -13,7 +13,7 @@ from functools import partial
 from .. import rules
 from ..parts import attempt
 from ..records import Finding, Fix, Place, Recording, Refused
-from ..rules import checks, consequences, elsewhere, remedies
+from ..rules import checks, consequences, on_path, remedies
 from ..rules.case import SHARED, Case, short
 from ..source import optimizers
 from ..source.patch import Change, Patch
@@ -169,7 +169,7 @@ def _key(refused: Refused, finding: Finding, case: Case | None) -> tuple[object,
     """What makes two refusals one problem. One value that two models want in two dtypes is two problems."""
     if case is None:
         return (refused.code, *finding.site.stack[:1])
-    return (*rules.cause(case.origin, case.culprit.name), elsewhere.target(case) or case.wanted)
+    return (*rules.cause(case.origin, case.culprit.name), on_path.target(case) or case.wanted)
 
 
 def _offer(problem: Problem, case: Case | None, patch: Patch) -> None:

@@ -21,8 +21,8 @@ from ..tables.english import quoted
 from ..tables.operators import flops, name_of
 from . import master_weights, receipt, titles
 from .advice import advise
-from .making import At, silent_finding
 from .run_facts import Run, quantity
+from .silent_findings import At, silent_finding
 from .training import MOST_SHOWN, birth
 
 _MANY_BATCHES = 32

@@ -9,7 +9,7 @@ from ..records import CAST, Edit, Fix, Place
 from ..source import defaults, dictionaries, editing, expressions, operands, optimizers, regions
 from ..tables.dtypes import FLOATING, HALF, wider
 from ..tables.english import quoted
-from . import alternatives, checks, ways
+from . import alternatives, checks, dataflow_paths
 from .advice import advise
 from .at_use import birth_words
 from .case import SHORT, Case, cast_words, short, spell
@@ -135,7 +135,7 @@ def library_value(case: Case) -> Iterator[Fix]:
 
 def _result(case: Case, own: Place, wanted: str) -> tuple[Place, Edit | None]:
     """The place where the program gets a library's value, and the edit that casts it there."""
-    out = ways.handed_out(case.recording, case.origin.place, case.culprit.dtype, case.witness.producer)
+    out = dataflow_paths.handed_out(case.recording, case.origin.place, case.culprit.dtype, case.witness.producer)
     if not out.stack and own.stack and any(editing.assigns(case.recording, own, name) for name in _names(case)):
         out = own
     edit = editing.at_widening(case.recording, out, wanted) if out.stack else None
@@ -187,7 +187,7 @@ def ready_table(case: Case) -> Iterator[Fix]:
         return
     # a whole table in 16 bits is too coarse for the numbers that are taken from it one by one
     whole = case.born not in HALF
-    ready = ways.tables(case.recording, case.origin.place, case.culprit.dtype, numbers=whole)
+    ready = dataflow_paths.tables(case.recording, case.origin.place, case.culprit.dtype, numbers=whole)
     edits = editing.at_results(case.recording, ready, case.born)
     if edits:
         narrow = f"compute in {case.born} from {short(case.here)} on, if its range and precision are enough"

@@ -15,9 +15,9 @@ from ..tables.operators import is_cast, tagged, writes
 from . import compensated, wide_weights
 from .advice import advise
 from .checks import born_otherwise
-from .making import found_at
 from .mechanisms import LEAST_MOVED, LEAST_STEPS
 from .run_facts import Run
+from .silent_findings import found_at
 from .training import birth
 
 _COUNTER = "float32"

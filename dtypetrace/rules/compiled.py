@@ -22,9 +22,9 @@ from .advice import advise
 from .case import short
 from .compiled_flow import At, Flow
 from .compiled_harm import ONCE, Harm, distance
-from .making import At as Call
-from .making import silent_finding
 from .run_facts import Run
+from .silent_findings import At as Call
+from .silent_findings import silent_finding
 
 _COMPARES = "equal", "compare"
 

@@ -11,7 +11,7 @@ from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, tagged
 from .case import short
 from .collision import Collision
-from .making import tensor_of
+from .silent_findings import tensor_of
 
 _Change = tuple[tuple[Frame, ...], str]
 """A line and an op: of what changes a tensor, the line where that tensor got its dtype."""

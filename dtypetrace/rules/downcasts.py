@@ -24,8 +24,8 @@ from . import averages
 from .advice import advise
 from .case import short
 from .checks import born_otherwise
-from .making import At, found_at, silent_finding
 from .run_facts import Run
+from .silent_findings import At, found_at, silent_finding
 
 _ROUNDING = 0.25
 """The share of a difference that is rounding, from which on it says little."""

@@ -28,8 +28,8 @@ from ..tables.english import quoted
 from ..tables.operators import destination, is_cast, is_move, name_of, tagged, writes
 from .advice import advise
 from .checks import born_otherwise
-from .making import found_at
 from .run_facts import Run
+from .silent_findings import found_at
 
 _FRACTIONS = 0.1
 """Share of the numbers written that lose a fraction."""

@@ -13,9 +13,9 @@ from ..records import Finding, FlowStep, Op, Operand, Origin, Place, Value
 from ..source import regions
 from ..tables.english import quoted
 from .advice import advise
-from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS
 from .run_facts import Run
+from .silent_findings import At, silent_finding
 
 
 def find(run: Run) -> Iterator[Finding]:

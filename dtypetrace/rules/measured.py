@@ -27,8 +27,8 @@ from .infinities import scaled
 from .kept_wide import from_birth, keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
 from .lost_steps import lost_gradients
-from .making import found_at, tensor_of
 from .run_facts import Run
+from .silent_findings import found_at, tensor_of
 
 _CODES = {"infinite": "DT301", "flushed": "DT302", "stopped": "DT307"}
 NOTABLE = 32 * ROUNDING

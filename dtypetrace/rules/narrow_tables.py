@@ -26,14 +26,14 @@ from ..source import editing, models
 from ..tables.dtypes import DTYPES, HALF, NARROW, REAL
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, name_of, tagged, writes
-from . import checks, ways
+from . import checks, dataflow_paths
 from .advice import advise
 from .blame import narrows
 from .case import one, short
 from .losses import ROUNDING, Losses
-from .making import found_at
 from .mechanisms import LEAST_STEPS
 from .run_facts import Run
+from .silent_findings import found_at
 
 COARSE = 3 * ROUNDING
 """The error of a table that was measured: it is made of constants, which need only one rounding."""
@@ -436,7 +436,7 @@ def _is_table(run: Run, i: Input) -> bool:
 def _cast_when_ready(run: Run, culprit: Operand, event: int, edit: Edit) -> Fix | None:
     """The table made wide, with a second edit that casts it when it is complete; None where that does not serve."""
     recording, dtype = run.recording, culprit.dtype
-    ready = ways.tables(recording, culprit.origin.place, dtype)
+    ready = dataflow_paths.tables(recording, culprit.origin.place, dtype)
     back = editing.at_results(recording, ready, dtype)
     change = DtypeChange(births={event: "float32"}, results=dict.fromkeys(ready, dtype))
     return _shown(run, culprit.origin.place, (edit, *back), change, dtype) if back else None

@@ -17,8 +17,8 @@ from ..tables.english import quoted
 from ..tables.operators import tagged
 from . import titles
 from .advice import advise
-from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS
+from .silent_findings import At, silent_finding
 from .training import MOST_SHOWN, born
 
 

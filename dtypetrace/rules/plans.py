@@ -17,7 +17,7 @@ from ..tables.english import quoted
 from ..tables.operators import SCALER_CHECKS, name_of
 from . import titles, wide_weights
 from .advice import advise
-from .making import At, silent_finding
+from .silent_findings import At, silent_finding
 from .training import MOST_SHOWN
 
 BULK = 0.5

@@ -23,12 +23,12 @@ from ..source import editing
 from ..tables.dtypes import REAL, narrower, wider
 from ..tables.english import quoted
 from ..tables.operators import COMPILED, destination, flops, is_cast, is_move, writes
-from . import ways
+from . import dataflow_paths
 from .advice import advise
 from .at_use import birth_words
 from .case import cast_words, short
-from .making import found_at
 from .run_facts import Run, quantity, reach_of
+from .silent_findings import found_at
 
 _FAR = 3
 """A wide stream does not end at once if it goes through this many ops of arithmetic, and into another module."""
@@ -316,7 +316,7 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
     """Cast the wide operand where it was born; if it must be computed wide, cast its result where it joins the
     stream."""
     origin = culprit.origin
-    ready = ways.tables(recording, origin.place, culprit.dtype)
+    ready = dataflow_paths.tables(recording, origin.place, culprit.dtype)
     if edits := editing.at_results(recording, ready, expected):
         return advise(
             graph.place_of(recording, recording.ops[ready[0]].place),

@@ -14,8 +14,8 @@ from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, result_byte
 from . import checks, titles
 from .advice import advise
 from .case import one, short
-from .making import found_at
 from .run_facts import Run, quantity, reach_of
+from .silent_findings import found_at
 
 _OFTEN = 3
 """A habit: at least this many casts of one weight for each time that it can have changed."""

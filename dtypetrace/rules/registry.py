@@ -26,8 +26,8 @@ from . import (
     scaled_gradients,
     training,
 )
-from .making import tensor_of
 from .run_facts import Run
+from .silent_findings import tensor_of
 
 SAMPLED, EVERY_CALL, CLOSEST = range(3)
 """The looks at values: a few small ops in higher precision; all calls, each by itself; and steps that a reference

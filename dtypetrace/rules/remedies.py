@@ -13,7 +13,7 @@ from functools import partial
 
 from ..parts import attempt
 from ..records import Fix
-from . import alternatives, at_birth, at_use, checks, coded, elsewhere
+from . import alternatives, at_birth, at_use, checks, coded, on_path
 from .advice import without_diff
 from .case import Case
 from .case import short as short
@@ -52,24 +52,24 @@ STRATEGIES: tuple[Strategy, ...] = (
 """What a finding may show, in the order in which they are tried."""
 
 FURTHER: tuple[Strategy, ...] = (
-    elsewhere.computed_in_float32,
-    elsewhere.on_its_path,
-    elsewhere.written_value,
-    elsewhere.at_call,
-    elsewhere.like_the_other,
-    elsewhere.where_it_is_complete,
-    elsewhere.at_callers,
-    elsewhere.loaded_values,
-    elsewhere.own_lines,
+    on_path.computed_in_float32,
+    on_path.on_its_path,
+    on_path.written_value,
+    on_path.at_call,
+    on_path.like_the_other,
+    on_path.where_it_is_complete,
+    on_path.at_callers,
+    on_path.loaded_values,
+    on_path.own_lines,
 )
 """What ``fix`` tries after all the others."""
 
 SHOWN: tuple[Strategy, ...] = (
     *STRATEGIES,
-    elsewhere.where_it_widened,
-    elsewhere.like_the_other,
-    elsewhere.at_call,
-    elsewhere.where_it_is_complete,
+    on_path.where_it_widened,
+    on_path.like_the_other,
+    on_path.at_call,
+    on_path.where_it_is_complete,
 )
 """What a finding may show; what is cast in the refused call comes last."""
 

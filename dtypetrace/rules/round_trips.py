@@ -16,8 +16,8 @@ from ..tables.dtypes import REAL, wider
 from ..tables.english import listed, quoted
 from ..tables.operators import NAMED_CASTS, is_cast, is_move, name_of, result_bytes, tagged, writes
 from .advice import advise
-from .making import found_at
 from .run_facts import Run, quantity
+from .silent_findings import found_at
 
 _Trips = list[tuple[int, int]]
 """Of one line's cast to the wider dtype: the number of that op, and of the op that casts back."""

@@ -16,8 +16,8 @@ from ..records.text import ProgramText
 from ..source.expressions import call_at, function_around
 from ..tables.operators import SCALER_CHECKS, tagged
 from .advice import advise
-from .making import At, silent_finding
 from .run_facts import Run
+from .silent_findings import At, silent_finding
 
 
 def find(run: Run) -> Iterator[Finding]:

@@ -13,8 +13,8 @@ from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import quoted
 from . import titles, wide_weights
 from .advice import advise
-from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS, Mechanism, cancelled, lost_state, lost_states, mechanism, vanishes
+from .silent_findings import At, silent_finding
 
 ENOUGH_STEPS = 4
 """In fewer steps, weights that hardly moved are no reason to change how a program trains; none that moved at all is."""

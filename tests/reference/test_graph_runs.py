@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dtypetrace.records.compiled import Measured, rounding
-from dtypetrace.reference import ways
+from dtypetrace.reference import graph_runs
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -37,7 +37,7 @@ def graph(*calls):
 def run(nodes, given, early=None, masks=None):
     rounds = Rounds({n.name: set() for n in nodes} | (early or {}))
     with torch.no_grad():
-        return ways.run(nodes, ways.Given(given, {}, {}, masks or {}), rounds)
+        return graph_runs.run(nodes, graph_runs.Given(given, {}, {}, masks or {}), rounds)
 
 
 PRODUCTS = ("x", None), ("w", None), ("mul", aten.mul.Tensor, "x", "w"), ("add", aten.add.Tensor, "mul", "x")
@@ -69,7 +69,7 @@ def test_a_cast_rounds_nothing_in_float64():
 def test_what_a_graph_writes_into_is_copied():
     nodes = graph(("x", None), ("add_", aten.add_.Tensor, "x", "x"))
     x = torch.ones(2)
-    assert list(ways.written(nodes[1])) == ["x"]
+    assert list(graph_runs.written(nodes[1])) == ["x"]
     assert run(nodes, {"x": x}).values["add_"].kernel.tolist() == [2, 2] and x.tolist() == [1, 1]
 
 
@@ -90,7 +90,7 @@ def test_a_kernel_that_refuses_float64_takes_what_eager_gives():
 )
 def test_what_may_be_called_again(func, why):
     node = graph(("x", None), ("y", func, "x"))[1]
-    assert ways.unrepeatable(node) == why
+    assert graph_runs.unrepeatable(node) == why
 
 
 def test_random_numbers_are_not_drawn_again():

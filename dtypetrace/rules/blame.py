@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from .. import graph
 from ..records import FORWARD, FlowStep, Frame, Op, Operand, Origin, Place
 from ..source import regions
 from ..tables.dtypes import FLOATING, NARROW, REAL, wider
-from ..tables.operators import NAMED_CASTS, is_cast, writes
+from ..tables.operators import NAMED_CASTS, is_cast, tagged, writes
 from .run_facts import Run
 
 
@@ -131,6 +132,26 @@ def _casts(d: Damaged, cast: Op) -> bool:
     return narrowed and not d.run.weight_of(cast.inputs[0]) and _function(d.run, cast) == _function(d.run, d.op)
 
 
+def _named_operand(d: Damaged) -> Decision | None:
+    """The larger operand of a sum in float32, where the program named that dtype and the other has it by default: made
+    float64, it makes the sum float64."""
+    run, op = d.run, d.op
+    if d.dtype != "float32" or not d.rounded or d.carried or op.phase not in FORWARD or not tagged(op, "sum"):
+        return None
+    named = [i for i in op.inputs if i.event >= 0 and run.recording.events[i.event].explicit]
+    if len(op.inputs) != 2 or len(named) != 1 or named[0].event in run.events_of_weights:
+        return None
+    other = next(i for i in op.inputs if i is not named[0])
+    if run.peaks.get(other.producer, inf) > _LITTLE * run.peaks.get(d.number, 0.0) or named[0].dtype != d.dtype:
+        return None
+    made = made_operand(run, op, d.dtype, named[0].event)
+    return Decision(made, flow_to(run, op, named[0].event, run.place(op)), named[0].event)
+
+
+_LITTLE = 0.5
+"""The part of a sum that comes from its smaller operand, at most."""
+
+
 def _as_configured(d: Damaged) -> Decision | None:
     """The program computes there in the dtype of its weights or of an autocast region, and what goes into the op fits:
     a square in a norm, an epsilon, a scaled loss. Weights that meet activations are no such op; nor is one that only
@@ -159,7 +180,7 @@ def _born(d: Damaged) -> Decision:
     return Decision(made_operand(d.run, d.op, d.dtype, d.event), flow_to(d.run, d.op, d.event, site), d.event)
 
 
-_PRINCIPLES = _unscaled, _given_up, _cast_for_it, _as_configured, _adds_up, _born
+_PRINCIPLES = _unscaled, _given_up, _cast_for_it, _named_operand, _as_configured, _adds_up, _born
 
 
 def given_up(run: Run, number: int) -> bool:

@@ -130,7 +130,48 @@ AS_CONFIGURED = {
     print(size.item())
     """,
 }
-KINDS = {"cast for it": CAST_FOR_IT, "float32": IN_FLOAT32, "a state": STATES, "as configured": AS_CONFIGURED}
+NAMED = {
+    "the energies of atoms beside those of a network": """
+    class Shift(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(3, 1)
+            self.register_buffer("atoms", torch.tensor([-398.0641, -54.7077], dtype=torch.float32))  #!
+        def forward(self, x):
+            return 0.001 * self.net(x).sum() + self.atoms[torch.ones(400, dtype=torch.long) * 0].sum()
+    shift, x = Shift(), torch.randn(4, 3)
+    with torch.no_grad():
+        curve = torch.stack([shift(x + 1e-3 * n) for n in range(6)]).double()
+    print((curve - curve[0]).abs().mean().item())
+    """,
+    "a mass that is read beside small changes of it": """
+    class Tank:
+        def __init__(self):
+            self.empty = torch.tensor(125000.0, dtype=torch.float32)  #!
+        def weigh(self, drops):
+            return drops.sum() * 1e-3 + self.empty
+    tank, drops = Tank(), torch.rand(20)
+    read = torch.stack([tank.weigh(drops * (1 + 0.01 * n)) for n in range(8)]).double()
+    print((read - read[0]).abs().mean().item())
+    """,
+    "the larger operand has the default": """
+    class Tank:
+        def __init__(self):
+            self.empty = torch.tensor(125000.0)
+        def weigh(self, drops):
+            return drops.to(torch.float32).sum() * 1e-3 + self.empty  #!
+    tank, drops = Tank(), torch.rand(20)
+    read = torch.stack([tank.weigh(drops * (1 + 0.01 * n)) for n in range(8)]).double()
+    print((read - read[0]).abs().mean().item())
+    """,
+}
+KINDS = {
+    "named": NAMED,
+    "cast for it": CAST_FOR_IT,
+    "float32": IN_FLOAT32,
+    "a state": STATES,
+    "as configured": AS_CONFIGURED,
+}
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, members in KINDS.items() for name in members])

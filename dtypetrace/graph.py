@@ -10,7 +10,8 @@ import difflib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
 
 from .errors import UnknownNameError
 from .records import Chain, Event, FlowStep, Input, Op, Origin, Place, Read, Recording, Unchanged, Witness
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 NOWHERE = Place()
+_Node = TypeVar("_Node")
 
 
 def place_of(recording: Recording, number: int) -> Place:
@@ -142,14 +144,18 @@ def _of_forward(recording: Recording, event: int) -> int:
 
 def events_above(recording: Recording, event: int) -> set[int]:
     """The event's number and those of all events that its value came from."""
-    found: set[int] = set()
-    waiting = [event]
+    return {*reached([event] * (event >= 0), lambda number: recording.events[number].parents)}
+
+
+def reached(of: Iterable[_Node], following: Callable[[_Node], Iterable[_Node]]) -> Iterator[_Node]:
+    """Some nodes and all that is reached from them, each once, the nearest first. ``following``: the next ones of one;
+    it is asked after that one was given out."""
+    waiting, found = deque(of), set[_Node]()
     while waiting:
-        number = waiting.pop()
-        if number >= 0 and number not in found:
-            found.add(number)
-            waiting += recording.events[number].parents
-    return found
+        if (node := waiting.popleft()) not in found:
+            found.add(node)
+            yield node
+            waiting.extend(following(node))
 
 
 def _all_operands(op: Op) -> Iterable[Input]:
@@ -163,13 +169,8 @@ def ops_above(
 
     through: the operands of an op that the search goes on to; it is asked after the op was given out.
     """
-    waiting, found = deque(of), set[int]()
-    while waiting and len(found) < most:
-        number = waiting.popleft()
-        if 0 <= number < len(ops) and number not in found:
-            found.add(number)
-            yield number
-            waiting.extend(i.producer for i in through(ops[number]))
+    known = lambda numbers: (number for number in numbers if 0 <= number < len(ops))
+    return islice(reached(known(of), lambda number: known(i.producer for i in through(ops[number]))), most)
 
 
 def first_operands(ops: Sequence[Op], number: int) -> Iterator[int]:

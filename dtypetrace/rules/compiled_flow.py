@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+from ..graph import reached
 from ..records.compiled import Node, Region
 from ..tables.dtypes import HALF, REAL
 from ..tables.operators import tagged
@@ -85,27 +86,23 @@ class Flow:
 
     def _kept(self, at: At) -> Iterator[At]:
         """The nodes whose numbers a node shows, or selects from, without their rounding."""
-        waiting, seen = [at], {at}
-        while waiting:
-            here = waiting.pop()
+
+        def open_to(here: At) -> list[At]:
             node = self.node(here)
             if not self.is_exact(here):
-                if node.dtype in HALF and not tagged(node.op, "factory"):
-                    yield here
-                continue
-            inputs = self.above(here)
-            open_ = inputs if tagged(node.op, "view") else [At(here.graph, node.inputs[p]) for p in node.unrounded]
-            waiting += [i for i in open_ if i not in seen]
-            seen.update(open_)
+                return []
+            return (
+                self.above(here)
+                if tagged(node.op, "view")
+                else [At(here.graph, node.inputs[p]) for p in node.unrounded]
+            )
+
+        ends = ((n, self.node(n)) for n in reached([at], open_to) if not self.is_exact(n))
+        yield from (here for here, node in ends if node.dtype in HALF and not tagged(node.op, "factory"))
 
     def shown(self, at: At) -> set[int]:
         """The values that a node's numbers are, or are selected from."""
-        waiting, seen = [at], {at}
-        while waiting:
-            here = waiting.pop()
-            above = self.above(here) if self.is_exact(here) else []
-            waiting += [a for a in above if a not in seen]
-            seen.update(above)
+        seen = reached([at], lambda here: self.above(here) if self.is_exact(here) else [])
         return {self.node(a).value for a in seen}
 
     def is_rounded(self, at: At) -> bool:

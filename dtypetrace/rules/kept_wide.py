@@ -318,16 +318,11 @@ def _cast_back(
 
 def _before_others(run: Run, number: int, until: Collection[int]) -> Iterator[int]:
     """The op below another one whose result goes into an op that also ran on other tensors: those may be narrow."""
-    waiting, seen = [number], {number}
-    while waiting:
-        above = waiting.pop()
-        for user in run.users[above]:
-            if run.ops[user].phase in FORWARD and run.ops[user].count > run.ops[above].count:
-                yield above
-                return
-            if user not in seen and user not in until:
-                seen.add(user)
-                waiting.append(user)
+    for above in graph.reached([number], lambda n: [user for user in run.users[n] if user not in until]):
+        users = [run.ops[user] for user in run.users[above]]
+        if any(op.phase in FORWARD and op.count > run.ops[above].count for op in users):
+            yield above
+            return
 
 
 def _fits(run: Run, number: int, later: int, fits: Callable[[Op, int], bool]) -> bool:

@@ -7,7 +7,7 @@ before a step (``preflight``) and from the operands of a run's ops. What a run h
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from .. import graph
 from ..records import Edit, Finding, FlowStep, Op, Operand, Origin, Parameter, Place, Plan, Recording, Shared
@@ -49,6 +49,7 @@ _REHEARSED = {
     "overshoot": "the optimizer's steps are far too large for {}",
 }
 """The title of a rehearsal, by its mechanism."""
+_UNSCALED = "autocast computes in float16 without a loss scaler"
 _CANNOT_TRAIN = "the optimizer cannot train {}"
 
 
@@ -82,16 +83,11 @@ def _quantised(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
         return  # all of it is frozen, and another model is trained beside it
     first, count = plan.quantised[0], len(plan.quantised)
     names = titles.shared([first], count)
-    yield _finding(
-        recording, plan,
-        _Case(
-            "DT402", "error", (Parameter(first, "int8", 0),),
-            title=f"the quantised weights of {names} cannot be trained, and the model has no adapter",
-        ),
-        "integers get no gradient",
-        "put LoRA adapters on the quantised modules", _adapters(recording, plan),
-        "load the model without quantisation",
-    )  # fmt: skip
+    title = f"the quantised weights of {names} cannot be trained, and the model has no adapter"
+    change, other = "put LoRA adapters on the quantised modules", "load the model without quantisation"
+    chosen, lines = (Parameter(first, "int8", 0),), _adapters(recording, plan)
+    said = "integers get no gradient"
+    yield _finding(recording, plan, "DT402", "error", chosen, said, change, lines, other, title=title)
 
 
 def _adapters(recording: Recording, plan: Plan) -> tuple[ByHand, ...]:
@@ -107,16 +103,11 @@ def _stale(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterat
     """DT403: the optimizer holds parameters that the model has replaced."""
     if plan.stale:
         shapes = ", ".join(plan.stale[:MOST_SHAPES])
-        yield _finding(
-            recording, plan,
-            _Case(
-                "DT403", "error", tuple(trained[:1]),
-                title=f"the optimizer updates old weights, which {plan.model} no longer uses",
-            ),
-            f"the optimizer still holds the old weights ({shapes}); {plan.model} uses new ones",
-            "build the optimizer after the weights have been cast or replaced",
-            _below_the_new(recording, plan, trained[0]) if trained else (),
-        )  # fmt: skip
+        title = f"the optimizer updates old weights, which {plan.model} no longer uses"
+        said = f"the optimizer still holds the old weights ({shapes}); {plan.model} uses new ones"
+        change = "build the optimizer after the weights have been cast or replaced"
+        lines = _below_the_new(recording, plan, trained[0]) if trained else ()
+        yield _finding(recording, plan, "DT403", "error", tuple(trained[:1]), said, change, lines, title=title)
 
 
 def _below_the_new(recording: Recording, plan: Plan, new: Parameter) -> tuple[ByHand, ...]:
@@ -144,21 +135,15 @@ def _scaled(recording: Recording, plan: Plan, trained: list[Parameter]) -> Itera
                 f"{len(chosen)} of {len(trained)} trained parameters, such as {chosen[0].name}, are {dtype}, "
                 "and so are their gradients"
             )
-            yield _finding(recording, plan, _Case(code, severity, chosen), said, change)
+            yield _finding(recording, plan, code, severity, chosen, said, change)
 
 
 def _unscaled_autocast(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
     """DT404: autocast will compute in float16, and nothing will scale the loss."""
     chosen = tuple(p for p in trained if p.dtype == "float32")
     if plan.asked and plan.autocast == "float16" and not plan.scaler and chosen:
-        yield _finding(
-            recording, plan,
-            _Case(
-                "DT404", "warning", chosen, title="autocast computes in float16 without a loss scaler", at_birth=False
-            ),
-            f"the gradients of {_many(chosen)} pass through float16: below 3e-08 they become zero",
-            _SCALE_LOSS,
-        )  # fmt: skip
+        said = f"the gradients of {_many(chosen)} pass through float16: below 3e-08 they become zero"
+        yield _finding(recording, plan, "DT404", "warning", chosen, said, _SCALE_LOSS, title=_UNSCALED, at_birth=False)
 
 
 def _other_half(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
@@ -176,11 +161,9 @@ def _rehearsed(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
         chosen = named or (Parameter(trial.name or "a parameter", trial.dtype, 0),)
         facts = trial.facts or (trial.outcome,)
         title = _REHEARSED.get(trial.outcome, _CANNOT_TRAIN).format(f"{trial.dtype} {_many(chosen)}")
-        yield _finding(
-            recording, plan, _Case("DT503", "warning", chosen, facts[1:], title),
-            f"trial steps on a separate 8 x 8 tensor, with numbers copied from {quoted(chosen[0].name)}: {facts[0]}",
-            f"keep the trained weights in float32, and let autocast compute in {trial.dtype}",
-        )  # fmt: skip
+        said = f"trial steps on a separate 8 x 8 tensor, with numbers copied from {quoted(chosen[0].name)}: {facts[0]}"
+        change = f"keep the trained weights in float32, and let autocast compute in {trial.dtype}"
+        yield _finding(recording, plan, "DT503", "warning", chosen, said, change, facts=facts[1:], title=title)
 
 
 # ---------------------------------------------------------------- several ranks
@@ -215,9 +198,9 @@ def _unscaled(recording: Recording, plan: Plan, shared: Shared, below: list[Para
     elif by_ddp:
         change = "let DDP average gradients in bfloat16 (bf16_compress_hook) or float32 (no hook)"
     title = f"{shared.by} {does} in float16 without a loss scaler"
-    case = _Case("DT404", "warning", tuple(below), title=title, at_birth=False)
     said = f"{_whose(shared)} passes gradients through float16: below 3e-08 they become zero"
-    yield _finding(recording, plan, case, said, f"{change}, or {scale}")
+    change = f"{change}, or {scale}"
+    yield _finding(recording, plan, "DT404", "warning", tuple(below), said, change, title=title, at_birth=False)
 
 
 def _cast_twice(recording: Recording, plan: Plan, shared: Shared, below: list[Parameter]) -> Iterator[Finding]:
@@ -225,11 +208,9 @@ def _cast_twice(recording: Recording, plan: Plan, shared: Shared, below: list[Pa
     ran = {op.autocast.partition(":")[2] for op in recording.ops if op.autocast}
     other = OTHER_HALF.get(shared.computes)
     if other in ({plan.autocast} if plan.autocast else ran):
-        yield _finding(
-            recording, plan, _Case("DT401", "warning", tuple(below)),
-            f"{_whose(shared)} casts the parameters to {shared.computes}; autocast then computes in {other}",
-            f"leave autocast out, or let both compute in {shared.computes}",
-        )  # fmt: skip
+        said = f"{_whose(shared)} casts the parameters to {shared.computes}; autocast then computes in {other}"
+        change = f"leave autocast out, or let both compute in {shared.computes}"
+        yield _finding(recording, plan, "DT401", "warning", tuple(below), said, change)
 
 
 def _buckets(recording: Recording, plan: Plan, shared: Shared, below: list[Parameter]) -> Iterator[Finding]:
@@ -238,25 +219,16 @@ def _buckets(recording: Recording, plan: Plan, shared: Shared, below: list[Param
     cast = tuple(p for p in below if p.name in plan.cast_gradients)
     if recast:
         made = " and ".join(shared.built)
-        yield _finding(
-            recording, plan,
-            _Case(
-                "DT405", "warning", recast,
-                title=f"DDP has {made} buckets for the {recast[0].dtype} gradients of {_many(recast)}",
-            ),
-            f"DDP made its buckets when the weights were {made}",
-            "cast the model before DDP is built",
-        )  # fmt: skip
+        said = f"DDP made its buckets when the weights were {made}"
+        title = f"DDP has {made} buckets for the {recast[0].dtype} gradients of {_many(recast)}"
+        change = "cast the model before DDP is built"
+        yield _finding(recording, plan, "DT405", "warning", recast, said, change, title=title)
     elif shared.built and plan.asked and cast:
-        yield _finding(
-            recording, plan,
-            _Case(
-                "DT405", "error", cast, title=f"the gradients of {_many(cast)} have another dtype than DDP's buckets"
-            ),
-            "DDP made its buckets in the dtype of the weights, and refuses other gradients in the next backward pass",
-            "leave gradients in their parameter's dtype, "
-            "or drop them before the next backward (zero_grad(set_to_none=True))",
-        )  # fmt: skip
+        said = "DDP made its buckets in the dtype of the weights, and refuses other gradients in the next backward pass"
+        change = "leave gradients in their parameter's dtype, "
+        change += "or drop them before the next backward (zero_grad(set_to_none=True))"
+        title = f"the gradients of {_many(cast)} have another dtype than DDP's buckets"
+        yield _finding(recording, plan, "DT405", "error", cast, said, change, title=title)
 
 
 # ---------------------------------------------------------------- autocast
@@ -274,13 +246,15 @@ def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], compute
         every = len(chosen) == len(plan.parameters)
         weights = "the weights are" if every else f"{len(chosen)} of {len(plan.parameters)} weights are"
         title = f"autocast computes in {computes}, and {weights} {dtype}"
-        case = _Case("DT401", "warning", tuple(chosen), (_CANNOT_HOLD[computes],), title)
         lines = tuple(map(optimizers.by_hand, computing_in(recording, graph.place_of(recording, plan.place), dtype)))
         change, why, other = f"let autocast compute in {dtype}", "", "keep the weights in float32"
         if graph.has_scaler(recording):
             why = "then the loss scaler is not needed" if dtype == "bfloat16" else ""
             other += ": then autocast and the loss scaler can stay as they are"
-        yield _finding(recording, plan, case, said, (change, why), lines, other)
+        facts, words = (_CANNOT_HOLD[computes],), (change, why)
+        yield _finding(
+            recording, plan, "DT401", "warning", tuple(chosen), said, words, lines, other, facts=facts, title=title
+        )
 
 
 def computing_in(recording: Recording, place: Place, dtype: str) -> tuple[Edit, ...]:
@@ -313,7 +287,7 @@ def _scaled_bfloat16(recording: Recording) -> Iterator[Finding]:
         if op.aten.startswith(SCALER_CHECKS) and gradient is not None:
             updated = _updated(recording, "bfloat16") or (Parameter("a gradient", "bfloat16", 1, gradient.event),)
             said = f"the scaler unscales the bfloat16 gradients of {_many(updated)}, which need no scaling"
-            yield _finding(recording, Plan(op.place, ""), _Case("DT501", "warning", updated), said, _NO_SCALER)
+            yield _finding(recording, Plan(op.place, ""), "DT501", "warning", updated, said, _NO_SCALER)
             return
 
 
@@ -325,7 +299,7 @@ def _scaled_without_float16(recording: Recording) -> Iterator[Finding]:
     computes = "bfloat16" if any("bfloat16" in op.outputs for op in recording.ops) else "float32"
     updated = _updated(recording) or (Parameter("a weight", computes, 1),)
     said = f"nothing is float16, so the loss needs no scaling: the run computes in {computes}"
-    yield _finding(recording, Plan(checked.place, ""), _Case("DT501", "warning", updated), said, _NO_SCALER)
+    yield _finding(recording, Plan(checked.place, ""), "DT501", "warning", updated, said, _NO_SCALER)
 
 
 def _unscaled_backward(recording: Recording) -> Iterator[Finding]:
@@ -344,15 +318,15 @@ def _unscaled_backward(recording: Recording) -> Iterator[Finding]:
         return
     first = min(through, key=lambda op: op.of)
     chosen = _updated(recording) or (Parameter("a weight", "float32", 1),)
-    title = "autocast computes in float16 without a loss scaler"
+    title = _UNSCALED
     seen = "few or none did in the measured steps" if measured else "values were not measured"
     said = f"the gradients of {_many(chosen)} pass through float16: below 3e-08 they become zero; {seen}"
     if check is not None:
         title = "a loss scaler divides the gradients of a loss that it did not scale"
         said = f"the gradients of {_many(chosen)} pass through float16 as they are; the scaler then divides them"
     harmless = check is None and measured and not any(v.flushed for v in measured)
-    case = _Case("DT404", "note" if harmless else "warning", chosen, title=title, at_birth=False)
-    yield _finding(recording, Plan(recording.ops[first.of].place, ""), case, said, _SCALE_LOSS)
+    plan, severity = Plan(recording.ops[first.of].place, ""), "note" if harmless else "warning"
+    yield _finding(recording, plan, "DT404", severity, chosen, said, _SCALE_LOSS, title=title, at_birth=False)
 
 
 def _scales(op: Op) -> bool:
@@ -387,20 +361,6 @@ def _casts_parameter(op: Op, computes: str, other: str) -> bool:
 # ---------------------------------------------------------------- the finding
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A code with its severity, the parameters that it is about, and further facts."""
-
-    code: str
-    severity: str
-    chosen: tuple[Parameter, ...]
-    facts: tuple[str, ...] = ()
-    title: str = ""
-    """With the names of this plan; empty where ``titles`` can make one from the finding."""
-    at_birth: bool = True
-    """Whether the parameters' births matter, and not only a setting."""
-
-
 def _many(chosen: tuple[Parameter, ...]) -> str:
     return titles.shared([p.name for p in chosen], len(chosen))
 
@@ -408,22 +368,28 @@ def _many(chosen: tuple[Parameter, ...]) -> str:
 def _finding(
     recording: Recording,
     plan: Plan,
-    case: _Case,
+    code: str,
+    severity: str,
+    chosen: tuple[Parameter, ...],
     said: str,
     change: str | _Words,
     lines: tuple[ByHand, ...] = (),
     other: str = "",
+    *,
+    facts: tuple[str, ...] = (),
+    title: str = "",
+    at_birth: bool = True,
 ) -> Finding:
-    """``change`` is to be made where the first parameter got its dtype; what is no matter of weights, where the plan
-    was seen."""
+    """``change`` is to be made where the first parameter got its dtype; what is no matter of weights (not
+    ``at_birth``), where the plan was seen. ``title``: with the names of this plan, where ``titles`` makes none."""
     site = graph.place_of(recording, plan.place)
-    first = case.chosen[0] if case.chosen else None
+    first = chosen[0] if chosen else None
     operands = tuple(
         Operand(n, p.name, p.dtype, (), "", "parameter", graph.origin(recording, p.event, p.dtype, p.name))
-        for n, p in enumerate(case.chosen[:MOST_SHOWN])
+        for n, p in enumerate(chosen[:MOST_SHOWN])
     )
     origin = operands[0].origin if operands else Origin("input", None, None, site)
-    known = case.at_birth and first is not None and first.event >= 0
+    known = at_birth and first is not None and first.event >= 0
     born = graph.flow(recording, first.event, first.dtype)[:1] if known and first is not None else ()
     ends = FlowStep(site, "", "", first.dtype if first is not None else "", "", "value", said=said)
     no_scaler = change is _NO_SCALER
@@ -431,21 +397,21 @@ def _finding(
         lines = (optimizers.by_hand(edit),)
     if change is _WIDE_WEIGHTS and first is not None:
         change, lines = wide_weights.advice(recording, origin, first.dtype, site)
-    at_birth = origin.place.stack and case.at_birth and not no_scaler
+    at_origin = origin.place.stack and at_birth and not no_scaler
     # what is to be set elsewhere has no line that is known; the site only shows it
-    place = origin.place if at_birth else site if case.at_birth or lines else graph.NOWHERE
+    place = origin.place if at_origin else site if at_birth or lines else graph.NOWHERE
     words, others = [change] if isinstance(change, str) else change, (other,) if other else ()
     return silent_finding(
-        case.code,
+        code,
         At(site, "other", ""),
         kind="plan",
-        severity=case.severity,
+        severity=severity,
         operands=operands,
         flow=(*born, ends),
         fix=advise(place, *words, kind="plan", others=others, lines=lines),
-        count=len(case.chosen) or 1,
-        title=case.title,
-        notes=case.facts,
-        weights=[p.name for p in case.chosen],
+        count=len(chosen) or 1,
+        title=title,
+        notes=facts,
+        weights=[p.name for p in chosen],
         predicted=plan.model != "",
     )

@@ -1,8 +1,8 @@
 """The title of a finding: what happened to which tensor or module, in one sentence. It states facts and gives no
 advice.
 
-Each family of codes has a small function that uses the finding alone. If a title lacks facts, the code's general title
-from ``tables.codes`` is used.
+Most titles are a sentence with facts of the culprit; the others have a small function that uses the finding alone. If a
+title lacks facts, the code's general title from ``tables.codes`` is used.
 """
 
 from __future__ import annotations
@@ -23,8 +23,36 @@ def specific(f: Finding) -> str:
     """The title of a finding with its own names and dtypes."""
     if f.title != TITLES.get(f.code, f.title):
         return f.title  # the rule has set a better title itself
-    made = _MADE.get(f.code)
+    made, of_culprit = _MADE.get(f.code), _OF_CULPRIT.get(f.code, "") if f.culprit is not None else ""
+    if of_culprit and (f.op or "{op}" not in of_culprit):
+        return of_culprit.format(**_facts(f))
     return (made(f) if made is not None else None) or TITLES.get(f.code, f.title)
+
+
+_NOT_TAKEN = "{who} cannot take {name}, because it is {dtype}"
+_OF_CULPRIT = {
+    "DT108": _NOT_TAKEN,
+    "DT109": "{op} is not implemented for {dtype}{on}",
+    "DT111": "{op} cannot write its result into {dtype} {name}",
+    "DT116": "the loss scaler refused the {dtype} gradients of {like}",
+    "DT119": _NOT_TAKEN,
+    "DT120": _NOT_TAKEN,
+    "DT204": "{op} makes a table from numbers rounded to {dtype}, which is too coarse for it",
+    "DT301": "values overflow {dtype} in {where}",
+    "DT307": "{op} rounds small changes away in {dtype}",
+    "DT308": "{op} loses most of the precision",
+    "DT502": "a loss scaler cannot unscale the float16 gradients of {like}",
+}
+"""Titles of findings with a culprit, for which its facts are enough."""
+
+
+def _facts(f: Finding) -> dict[str, str]:
+    o = f.culprit
+    if o is None:
+        return {}
+    on = f" on {o.device.partition(':')[0]}" if o.device else ""
+    words = {"name": _named(o), "dtype": o.dtype, "on": on}
+    return {"who": subject(f), "op": quoted(f.op), "like": _like_it(f), "where": _where(f), **words}
 
 
 # ---------------------------------------------------------------- the parts
@@ -100,34 +128,11 @@ def _disagree(f: Finding) -> str | None:
     return f"{who} got {_as_operand(f, culprit)} and {_as_operand(f, other)}"
 
 
-def _not_taken(f: Finding) -> str | None:
-    if f.culprit is None:
-        return None
-    return f"{subject(f)} cannot take {_named(f.culprit)}, because it is {f.culprit.dtype}"
-
-
-def _no_kernel(f: Finding) -> str | None:
-    if f.culprit is None:
-        return None
-    on = f" on {f.culprit.device.partition(':')[0]}" if f.culprit.device else ""
-    return f"{quoted(f.op)} is not implemented for {f.culprit.dtype}{on}"
-
-
 def _does_not_fit(f: Finding) -> str | None:
     other = rival(f)
     if f.culprit is None or other is None:
         return None
     return f"{_named(f.culprit)} does not fit into {other.dtype} {_named(other)}"
-
-
-def _cannot_write(f: Finding) -> str | None:
-    return f"{quoted(f.op)} cannot write its result into {f.culprit.dtype} {_named(f.culprit)}" if f.culprit else None
-
-
-def _unscaled(f: Finding) -> str | None:
-    if f.culprit is None:
-        return None
-    return f"the loss scaler refused the {f.culprit.dtype} gradients of {_like_it(f)}"
 
 
 def _bucket(f: Finding) -> str | None:
@@ -167,31 +172,10 @@ def _narrowed(f: Finding) -> str | None:
     return f"{quoted(f.op)} stores {end.source} values as {end.to} in {_named(f.operands[0])}"
 
 
-def _coarse_table(f: Finding) -> str | None:
-    dtype = f.culprit.dtype if f.culprit else ""
-    return (
-        f"{quoted(f.op)} makes a table from numbers rounded to {dtype}, which is too coarse for it"
-        if dtype and f.op
-        else None
-    )
-
-
-def _rounded_away(f: Finding) -> str | None:
-    return f"{quoted(f.op)} rounds small changes away in {f.culprit.dtype}" if f.culprit and f.op else None
-
-
-def _imprecise(f: Finding) -> str | None:
-    return f"{quoted(f.op)} loses most of the precision" if f.op and f.culprit else None
-
-
 def _two_halves(f: Finding) -> str | None:
     """Only for weights that are half themselves: FSDP casts wide ones for its own use."""
     other = {"float16": "bfloat16", "bfloat16": "float16"}.get(f.culprit.dtype if f.culprit else "")
     return f"autocast computes in {other}, and the weights are {f.culprit.dtype}" if other and f.culprit else None
-
-
-def _overflowed(f: Finding) -> str | None:
-    return f"values overflow {f.culprit.dtype} in {_where(f)}" if f.culprit else None
 
 
 def _flushed(f: Finding) -> str | None:
@@ -243,10 +227,6 @@ def _needless_scaler(f: Finding) -> str | None:
     return f"a loss scaler is used, but {found}"
 
 
-def _half_weights(f: Finding) -> str | None:
-    return f"a loss scaler cannot unscale the float16 gradients of {_like_it(f)}" if f.culprit else None
-
-
 def _other_gradient(f: Finding) -> str | None:
     culprit, other = f.culprit, rival(f)
     if culprit is None or other is None:
@@ -264,25 +244,14 @@ _MADE: dict[str, Callable[[Finding], str | None]] = {
          "DT121", "DT122"),
         _disagree,
     ),
-    "DT108": _not_taken,
-    "DT109": _no_kernel,
     "DT110": _does_not_fit,
-    "DT111": _cannot_write,
-    "DT116": _unscaled,
     "DT117": _bucket,
-    "DT119": _not_taken,
-    "DT120": _not_taken,
     "DT201": _widened,
     "DT202": _round_trip,
     "DT203": _narrowed,
-    "DT204": _coarse_table,
-    "DT301": _overflowed,
     "DT302": _flushed,
     "DT305": _no_gradient,
     "DT306": _other_gradient,
-    "DT307": _rounded_away,
-    "DT308": _imprecise,
     "DT401": _two_halves,
     "DT501": _needless_scaler,
-    "DT502": _half_weights,
 }  # fmt: skip

@@ -451,6 +451,8 @@ def why(recording: Recording, name: str) -> tuple[Chain, ...]:
     The first parts of a module's name may be left out. For a module that only has submodules, the answer is their
     parameters. Raises UnknownNameError where no such name was seen.
     """
+    if not name:
+        raise UnknownNameError(f"no name was given{near(recording, name)}")
     found = [*_parameter_chains(recording, name), *_input_chains(recording, name)]
     if not found:
         found = list(_parameter_chains(recording, name, below=True))

@@ -328,7 +328,8 @@ def _cell(filename: str) -> str | None:
         name = f"In [{known[0]}]" if known else name
     if name and (entry := linecache.cache.get(filename)) and len(entry) > 1:
         size, _, lines, _ = entry
-        linecache.cache[name] = size, None, lines, name  # None: there is no file to compare it with
+        if not (lines and lines[0].startswith("get_ipython().run_cell_magic(")):  # what that runs has the same name
+            linecache.cache[name] = size, None, lines, name  # None: there is no file to compare it with
     return name
 
 

@@ -36,8 +36,28 @@ def _computes_in(op: Op) -> str:
 
 
 def work_line(recording: Recording) -> str:
-    """``matmuls: 96% bfloat16, 4% float32; weights: bfloat16``; empty where neither was seen."""
-    return "; ".join(work_parts(recording))
+    """``matmuls: 96% bfloat16, 4% float32; weights: bfloat16; LoRA weights: all 4 moved``; empty where none was
+    seen."""
+    return "; ".join(filter(None, (*work_parts(recording), lora(recording))))
+
+
+def lora(recording: Recording) -> str:
+    """What became of LoRA weights in a run that trains: whether each moved, where values were measured in two steps or
+    more; before that the second matrix is still zero, and the first gets no gradient."""
+    own = [p for p in recording.parameters if "lora" in p.name.lower() and p.holder == "parameter"]
+    stepped = [u for u in recording.updates if u.held and not u.frozen]
+    if not own or not stepped:
+        return ""
+    held = [u for u in stepped if "lora" in u.name.lower()]
+    frozen, moved = sum(not p.trained for p in own), sum(u.moved > 0 for u in held)
+    if not held:
+        why = "requires_grad is off" if frozen else "no optimizer has them"
+        return f"LoRA weights: none of {len(own)} is trained ({why})"
+    if max(u.steps + u.zero for u in held) < 2 or not any(u.reached or u.zero for u in held):
+        return ""
+    left = f", {len(own) - len(held)} others are not trained" if len(held) < len(own) else ""
+    how = "all" if moved == len(held) else f"{moved or 'none'} of"
+    return f"LoRA weights: {how} {len(held)} moved{left}"
 
 
 def work_parts(recording: Recording) -> list[str]:

@@ -107,7 +107,8 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool) ->
 def _partly(recording: Recording, findings: Sequence[Finding]) -> list[str]:
     unjudged = coverage.not_judged_line(recording) if coverage.compiled(recording) else ""
     # without a finding the first screen says what was not judged where it says that there is none
-    return [line for line in (coverage.watched(recording), unjudged if findings else "") if line]
+    told = coverage.watched(recording), coverage.lora(recording), unjudged if findings else ""
+    return [line for line in told if line]
 
 
 def _stopped(recording: Recording) -> str:

@@ -46,6 +46,8 @@ class OpRow:
     autocast: str
     count: int
     place: Place
+    shape: tuple[int, ...] = ()
+    """Of the first tensor that its first call returned."""
 
 
 def ops(recording: Recording) -> tuple[OpRow, ...]:
@@ -53,7 +55,7 @@ def ops(recording: Recording) -> tuple[OpRow, ...]:
     return tuple(
         OpRow(
             n, o.phase, o.module, o.op, o.aten, tuple(i.dtype for i in o.inputs), o.outputs, change(o),
-            o.autocast, o.count, place(recording, o.place),
+            o.autocast, o.count, place(recording, o.place), o.shape,
         )
         for n, o in enumerate(recording.ops)
     )  # fmt: skip

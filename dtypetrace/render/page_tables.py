@@ -127,14 +127,24 @@ _PHASE = Column("phase", "text", lambda row: row.phase)
 _MODULE = Column("module", "text", lambda row: row.module, short)
 
 
+def _operator(row: listings.OpRow) -> str:
+    name = row.aten.removesuffix(".default")
+    return "" if name.partition(".")[0] == row.op else name
+
+
 def _ops(rows: Sequence[listings.OpRow], lines: Lines) -> dict[str, Any]:
-    about = "Each distinct op once (same line, module, phase and dtypes), in the order of the first call."
+    about = (
+        "Each distinct op once (same call in the program, module, phase and dtypes), in the order of the first call. "
+        "Ran: the operator that an op ran, where its name is another. Shape: of the first call's result."
+    )
     own, library = lines.columns()
     columns = (
         _OP,
         Column("in", "dtypes", lambda r: joined(r.inputs)),
         Column("out", "dtypes", lambda r: joined(r.outputs)),
         own,
+        Column("ran", "text", _operator, optional=True),
+        Column("shape", "text", lambda r: "×".join(map(str, r.shape)), optional=True),
         _MODULE,
         _PHASE,
         Column("calls", "number", lambda r: r.count),
@@ -166,14 +176,17 @@ def _operators(recording: Recording) -> dict[str, Any]:
 
 def _casts(recording: Recording, rows: Sequence[listings.OpRow], lines: Lines) -> dict[str, Any]:
     own, library = lines.columns()
-    about = "Every cast of a floating tensor. Round trip: the value is cast back, and nothing was computed in between."
+    about = (
+        "Every cast of a floating tensor. Round trip: the value is cast back, and nothing was computed in between. "
+        "Bytes: of the first call's result."
+    )
     columns = (
         Column("from", "dtypes", lambda c: c.source),
         Column("to", "dtypes", lambda c: c.to),
         own,
         _MODULE,
         Column("times", "number", lambda c: c.count),
-        Column("bytes", "bytes", lambda c: c.bytes, optional=True),
+        Column("bytes of one", "bytes", lambda c: c.bytes // max(1, c.count), optional=True),
         Column("round trip", "flag", lambda c: int(c.round_trip)),
         _OP,
         _PHASE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import torch
 from torch import nn
 
@@ -48,3 +49,25 @@ def test_the_share_of_the_work_by_dtype():
         torch.ones(2, 100) @ torch.ones(100, 3)
         torch.ones(2, 25, dtype=torch.bfloat16) @ torch.ones(25, 4, dtype=torch.bfloat16)
     assert coverage.work_line(t.recording) == "matmuls: 75% float32, 25% bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("trained", "says"),
+    [
+        ("lora", "LoRA weights: all 2 moved"),
+        ("head", "LoRA weights: none of 2 is trained (requires_grad is off)"),
+    ],
+)
+def test_a_run_says_whether_its_lora_weights_moved(trained, says):
+    net = torch.nn.ModuleDict({name: torch.nn.Linear(4, 4, bias=False) for name in ("lora_A", "lora_B", "head")})
+    for name, part in net.items():
+        part.requires_grad_(trained in name)
+    optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
+    with dtypetrace.trace(net) as t:
+        for _ in range(2):
+            out = torch.ones(2, 4)
+            for part in net.values():
+                out = part(out)
+            out.sum().backward()
+            optimizer.step()
+    assert coverage.lora(t.recording) == says and coverage.work_line(t.recording).endswith(says)

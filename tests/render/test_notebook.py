@@ -151,6 +151,9 @@ def test_lines_in_cells_are_named_as_they_are_seen(ran):
         and not re.search(r"\d{5}\.py", printed)
     )
     assert printed.rstrip().endswith("\n2")
+    assert "2 | x = torch.ones(2, 4)" in printed and "`model` got" in printed, (
+        "the cell's own text, not the magic's call"
+    )
     assert "--> In [7]:3" in outputs(ran[7], "stream")[0].text
 
 

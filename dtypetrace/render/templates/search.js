@@ -19,7 +19,7 @@ function counted(label, prefix, kind) { // the values of a column of the ops: ea
 function indexed() {
   const findings = cards.map((card) => ({
     kind: "finding", text: one("h3", card).textContent, more: one("summary code", card).textContent,
-    all: one("summary", card).textContent, go: () => go(card.id),
+    all: card.textContent, go: () => go(card.id),
   }));
   const names = new Set();
   const modules = tree ? all("li", tree).flatMap((li) => {
@@ -36,8 +36,10 @@ function indexed() {
   }));
   return [...findings, ...shown, ...others, ...ops, ...lines, ...receipt].map((entry) => ({ ...entry, lower: (entry.all || entry.text).toLowerCase() }));
 }
+const SHORT = { bf16: "bfloat16", fp16: "float16", f16: "float16", half: "float16", fp32: "float32", f32: "float32", fp64: "float64", f64: "float64" };
+const spelled = (text) => text.replace(/\b\w+\b/g, (word) => SHORT[word] || word);
 function look() {
-  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = spelled(search.value.toLowerCase()).split(/\s+/).filter(Boolean);
   index = index || indexed();
   const rank = ({ text }) => (text.toLowerCase() === search.value.toLowerCase().trim() ? 0 : 1) * 1000 + Math.min(text.length, 999);
   const numbered = search.value.match(/^\s*(?:op\s*)?#?(\d+)\s*$/);
@@ -45,7 +47,7 @@ function look() {
     .filter((entry) => entry.kind === kind && words.every((word) => entry.lower.includes(word)))
     .sort((a, b) => rank(a) - rank(b)).slice(0, MOST));
   for (const table of words.length ? Object.values(tables) : []) { // whatever else has these words: a dtype, a file, a cast
-    const { length } = table.fitting(search.value).rows, asked = search.value;
+    const { length } = table.fitting(spelled(search.value)).rows, asked = spelled(search.value);
     if (length) found.push({ kind: "table", text: table.title, more: `${length.toLocaleString("en")} row${length > 1 ? "s" : ""}`, go: () => { table.ask(asked); one("#" + table.name).scrollIntoView(); } });
   }
   if (numbered && tables.ops && Number(numbered[1]) < tables.ops.rows) found.push({ kind: "op", text: "op " + numbered[1], more: "", go: () => go("op-" + numbered[1]) });

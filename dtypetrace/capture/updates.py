@@ -144,6 +144,23 @@ class Updates:
         return tuple(one for watched in self._optimizers for one in watched.held)
 
 
+def state_of(optimizer: Any, place: int, event_of: Callable[[Tensor], int]) -> tuple[StateTensors, ...]:
+    """The tensors and numbers of an optimizer's state by name and dtype."""
+    states = getattr(optimizer, "state", None)
+    found: dict[tuple[str, torch.dtype, torch.dtype], tuple[int, int, Tensor]] = {}
+    for parameter, entries in states.items() if isinstance(states, dict) else ():
+        for name, value in entries.items() if isinstance(entries, dict) else ():
+            if isinstance(value, Tensor) and isinstance(parameter, Tensor):
+                key = str(name), value.dtype, parameter.dtype
+                tensors, size, first = found.get(key, (0, 0, value))
+                found[key] = tensors + 1, size + value.numel(), first
+    kind = type(optimizer).__name__
+    return tuple(
+        StateTensors(kind, place, name, dtype_name(dtype), dtype_name(of), tensors, size, event_of(one))
+        for (name, dtype, of), (tensors, size, one) in found.items()
+    )
+
+
 class _Optimizer:
     """One optimizer."""
 
@@ -258,7 +275,7 @@ class _Optimizer:
                 tracked.written = True
         state = self.steps <= _STATE_FIRST or self.steps % _STATE_EACH == 0
         if state:
-            self._look_at_dtypes(optimizer)
+            self.held = state_of(optimizer, self.place, self.facts.event_of)
         for samples in self.samples:
             samples.ends(optimizer, state)
         if self.steps == _REHEARSED:  # the optimizer may be gone when the run has ended
@@ -275,23 +292,6 @@ class _Optimizer:
         """Of what was kept, the weights that did not learn. Waits for the device."""
         for steps in self.kept:
             yield from steps.first_lost()
-
-    def _look_at_dtypes(self, optimizer: Any) -> None:
-        """Counts the tensors and numbers of the state by name and dtype."""
-        states = getattr(optimizer, "state", None)
-        found: dict[tuple[str, torch.dtype, torch.dtype], tuple[int, int, Tensor]] = {}
-        for parameter, entries in states.items() if isinstance(states, dict) else ():
-            for name, value in entries.items() if isinstance(entries, dict) else ():
-                if isinstance(value, Tensor) and isinstance(parameter, Tensor):
-                    key = str(name), value.dtype, parameter.dtype
-                    tensors, size, first = found.get(key, (0, 0, value))
-                    found[key] = tensors + 1, size + value.numel(), first
-        self.held = tuple(
-            StateTensors(
-                self.kind, self.place, name, dtype_name(dtype), dtype_name(of), tensors, size, self.facts.event_of(one)
-            )
-            for (name, dtype, of), (tensors, size, one) in found.items()
-        )
 
     def _state(self, measured: tuple[State, ...], of: str) -> tuple[State, ...]:
         """What was measured of the state of a parameter in dtype ``of``, with the events of its entries, and the single

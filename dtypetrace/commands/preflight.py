@@ -21,8 +21,8 @@ from ..capture.recorder import Recorder
 from ..capture.rehearsal import STEPS, Rehearsal
 from ..capture.settings import plan_of
 from ..capture.snapshot import snapshot
-from ..capture.updates import Updates
-from ..records import Recording, Trial, Update
+from ..capture.updates import Updates, state_of
+from ..records import Declared, Recording, Trial, Update
 from ..results import results
 from ..rules import asked, plans
 from ..rules.mechanisms import Mechanism, mechanism
@@ -84,13 +84,17 @@ def preflight(
     seen = snapshot(recorder)
     held = Root(model, place, -1)
     declared.take(recorder, held)
+    given = () if autocast_dtype is None else (Declared("", (), dtype_name(autocast_dtype), "autocast", "compute"),)
+    told = (*declared.of_step(optimizer, sys._getframe(1)), *declared.launchers(), *given)
+    stepped = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
     own = Recording(
         places=seen.places,
         events=seen.events,
         parameters=seen.parameters or tuple(p for _, p in held.held),
         meta=seen.meta,
         plans=(plan,),
-        declared=(*held.declared, *dict.fromkeys(declared.of_step(optimizer, sys._getframe(1)))),
+        declared=(*held.declared, *dict.fromkeys(told)),
+        state=state_of(stepped, place, recorder.event_of),
         text=seen.text,
     )
     recording = with_facts(own)

@@ -80,7 +80,7 @@ class ReceiptRow:
     what: str
     """A pattern of module names, a class of operators, the name of an optimizer's state, a checkpoint's key."""
     dtype: str
-    """The dtype that was measured; for the loss scaler ``on`` or ``off``."""
+    """The dtype that was measured, empty before step 1; for the loss scaler ``on`` or ``off``."""
     count: int
     """Tensors; of ``compute`` and ``reduction`` calls."""
     bytes: int
@@ -96,4 +96,4 @@ class ReceiptRow:
     @property
     def differs(self) -> bool:
         """Whether another dtype was asked for."""
-        return self.asked not in ("", self.dtype)
+        return self.dtype != "" and self.asked not in ("", self.dtype)

@@ -34,7 +34,7 @@ def lines(rows: Sequence[ReceiptRow]) -> Iterator[Line]:
         what = row.what if len(row.what) <= _WIDEST else row.what[: _WIDEST - 1] + "…"
         where = _where(row) if row.differs or row.share < 1 or row.part.startswith("checkpoint") else ""
         size = quantity(row.bytes, "B") if row.bytes else ""
-        if row.part in _SHARES:
+        if row.part in _SHARES and row.dtype:
             size = f"{row.share:.0%}" if row.share >= 0.005 else "<1%"
         yield Line(("" if row.part == above else row.part, what, row.dtype, size, asked, where), row.dtype, row.differs)
         above = row.part

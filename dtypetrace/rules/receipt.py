@@ -329,6 +329,9 @@ def _compute(recording: Recording) -> Iterator[ReceiptRow]:
         sums["compute", what, dtype, asked, by].add(
             op.count, result_bytes(op) * op.count, number, op.module, flops(op) * op.count
         )
+    said = [(policy.computes, policy.by)] if policy is not None else [(whole.dtype, whole.by)] if whole else []
+    for asked, by in said if not recording.ops else ():  # before step 1
+        yield ReceiptRow("compute", "matmuls", "", 0, 0, 0.0, asked, by)
     order = ("matmuls", "router", "norms", "softmax", "head", "loss")
     found = _rows(sums, partial(ran, recording), lambda s: s.work or s.bytes)
     yield from sorted(found, key=lambda r: (order.index(r.what), -r.bytes))

@@ -202,6 +202,18 @@ def test_preflight_is_the_receipt_before_the_first_step():
     assert [r.asked for r in cast.receipt().rows if r.differs] == ["float32"]
 
 
+def test_preflight_shows_what_a_resume_left_and_what_is_asked_of_the_steps():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    step(model, optimizer)
+    resumed = torch.optim.SGD(model.to(torch.bfloat16).parameters(), lr=0.1, momentum=0.9)
+    resumed.load_state_dict(optimizer.state_dict())
+    found = dtypetrace.preflight(model, optimizer=resumed, autocast_dtype=torch.bfloat16)
+    assert rows(found, "optimizer state") == [("SGD momentum_buffer", "bfloat16", "")]
+    assert rows(found, "compute") == [("matmuls", "", "bfloat16")] and "float32" not in repr(found.receipt())
+    assert not any(r.differs for r in found.receipt().rows)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_fsdp_sharded_before_the_trace_is_watched_to_its_end(tmp_path):
     """A DTensor names its mesh among its parts; what is no tensor has no origin."""

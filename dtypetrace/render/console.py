@@ -151,7 +151,14 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
     elif any(refused.left for refused in recording.refused):
         meant = "shows the errors after this one, too; changes no file"
         steps.append(f"More may follow: dtypetrace run --autofix {program}  # {meant}")
-    if any(f.severity == "error" and (f.kind == "collision" or f.phase == "optimizer") for f in findings):
+    if any(
+        f.severity == "error"
+        and (f.kind == "collision" or f.phase == "optimizer")
+        or f.severity == "warning"
+        and f.fix is not None
+        and f.fix.shown_edits  # it runs what is shown here
+        for f in findings
+    ):
         steps.append(f"Fix it: dtypetrace fix {program}")
     return steps
 

@@ -11,7 +11,8 @@ from ..rules.run_facts import quantity
 from ..terminal import seen
 from . import wording
 
-TITLES = ("part", "what", "dtype", "size", "asked for", "decided at")
+_SIZE = "size or share"
+TITLES = ("part", "what", "dtype", _SIZE, "asked for", "decided at")
 _WIDEST = 40
 _SHARES = ("compute",)
 """Parts whose size is a share of their operations: bytes of results that are gone say little."""
@@ -52,7 +53,7 @@ def text(rows: Sequence[ReceiptRow]) -> str:
     kept = [n for n in range(len(TITLES)) if any(cells[n] for _, cells in shown[1:])]
     widths = [max(len(cells[n]) for _, cells in shown) for n in range(len(TITLES))]
     table = (
-        f"{mark} " + "  ".join(c[n].rjust(widths[n]) if TITLES[n] == "size" else c[n].ljust(widths[n]) for n in kept)
+        f"{mark} " + "  ".join(c[n].rjust(widths[n]) if TITLES[n] == _SIZE else c[n].ljust(widths[n]) for n in kept)
         for mark, c in shown
     )
     return "\n".join(seen(line.rstrip()) for line in table)

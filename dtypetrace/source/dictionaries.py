@@ -19,6 +19,8 @@ def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
         return None
     if expressions.last_part(spot.node.func) == _LOADS and spot.node.args:  # it assigns what it is given
         return _cast_values(spot, spot.node.args[0], wanted)
+    if (entry := _entry_passed(spot)) is not None:
+        return _cast_values(spot, entry, wanted)
     calls = (n for n in ast.walk(spot.node) if isinstance(n, ast.Call))
     loads: list[ast.expr] = [n for n in calls if "load" in expressions.last_part(n.func)]
     loaded = next((n for n in loads if n is not spot.node), loads[0] if loads else None)
@@ -43,11 +45,13 @@ def cast_values(file: ParsedFile, node: ast.expr, wanted: str, which: str) -> st
 
 
 def loads_state(recording: Recording, place: Place) -> bool:
-    """Whether what a place loads is passed unchanged to ``load_state_dict``, or assigned by it, so that it must be a
-    dictionary of tensors."""
+    """Whether what a place loads, or an entry of it, is passed unchanged to ``load_state_dict``, or assigned by it, so
+    that it must be a dictionary of tensors."""
     spot = spot_at(recording, place, own=False)
     if spot is None:
         return False
+    if _entry_passed(spot) is not None:
+        return True
     node: ast.expr = spot.node
     if isinstance(node, ast.Call) and expressions.last_part(node.func) == _LOADS:
         return True
@@ -60,6 +64,21 @@ def loads_state(recording: Recording, place: Place) -> bool:
     ):
         return any(_passed(call, ast.unparse(target)) for call in ast.walk(_scope(spot.file, parent)))
     return isinstance(parent, ast.Call) and _passed(parent, ast.unparse(node))
+
+
+def _entry_passed(spot: Spot) -> ast.expr | None:
+    """The only entry of a loaded dictionary (``checkpoint["model"]``) that the function passes to ``load_state_dict``
+    to be assigned."""
+    above = spot.file.parents.get(spot.node)
+    if not isinstance(above, ast.Assign) or len(above.targets) != 1 or not isinstance(above.targets[0], ast.Name):
+        return None
+    name, found = above.targets[0].id, []
+    for call in ast.walk(_scope(spot.file, above)):
+        if isinstance(call, ast.Call) and expressions.last_part(call.func) == _LOADS and call.args:
+            given, assigns = call.args[0], any(k.arg == "assign" for k in call.keywords)
+            if assigns and isinstance(given, ast.Subscript) and ast.unparse(given.value) == name:
+                found.append(given)
+    return found[0] if len(found) == 1 else None
 
 
 def _passed(call: ast.AST, text: str) -> bool:

@@ -226,8 +226,7 @@ def birth(case: Case) -> Iterator[Fix]:
 
 def _passed_in(case: Case) -> Edit | None:
     """The edit that casts what the program passes in on the line where it was first seen."""
-    given = case.witness.passed, case.witness.position
-    callers = editing.at_callers(case.recording, *case.call, case.born or "", given)
+    callers = editing.at_callers(case.recording, case.taken(case.witness), case.born or "")
     return next((edit for place, edit in callers if place.stack[:1] == case.here.stack[:1]), None)
 
 

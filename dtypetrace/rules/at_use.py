@@ -137,10 +137,9 @@ def _at_boundary(case: Case) -> tuple[Edit, ...]:
     if not case.passed or len(others) != 1:
         return ()
     other = others[0]
-    call = case.site, case.refused.op, case.refused.module, other.argument, other.index
-    passed = other.passed, other.position
-    like = editing.at_call_like(case.recording, *call, weight, passed)
-    edits = one(like or editing.at_call(case.recording, *call, weight.dtype, passed))
+    taken = case.taken(other)
+    like = editing.at_call_like(case.recording, taken, weight)
+    edits = one(like or editing.at_call(case.recording, taken, weight.dtype))
     back = editing.back_beside(case.recording, case.site, edits[0].before, other.dtype) if edits else None
     return (*edits, *one(back))
 
@@ -291,8 +290,7 @@ def left_cast(case: Case) -> Iterator[Fix]:
     other = next((w for w in case.refused.witnesses if w.holder is None and w.dtype == case.wanted), None)
     place, edits = case.site, tuple[Edit, ...]()
     if case.passed and other is not None:
-        given = other.passed, other.position
-        edits = one(editing.at_call_like(case.recording, *case.call_with(other), case.witness, given))
+        edits = one(editing.at_call_like(case.recording, case.taken(other), case.witness))
     elif not case.passed:
         place = editing.from_user(case.site)
         edits = one(editing.like_the_callee(case.recording, place, case.culprit.dtype))

@@ -12,6 +12,7 @@ from .. import graph
 from ..foresight import refused_with
 from ..records import Edit, FlowStep, Op, Operand, Origin, Place, Recording, Refused, Witness
 from ..source import editing, expressions, operands, regions
+from ..source.operands import CallOperand
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, narrower
 from ..tables.english import listed, quoted
 from ..tables.operators import is_destination, is_move
@@ -158,15 +159,9 @@ class Case:
         held = self.island and self.culprit.holder == "parameter"
         return held and graph.updated(self.recording, self.origin, self.culprit.dtype)
 
-    @property
-    def call(self) -> tuple[Place, str, str, str, int]:
-        """The refused call in the form that ``source.editing`` takes: place, operation, module, argument and its
-        number."""
-        return self.call_with(self.witness)
-
-    def call_with(self, w: Witness) -> tuple[Place, str, str, str, int]:
-        """The refused call, with another operand than the culprit."""
-        return self.site, self.refused.op, self.refused.module, w.argument, w.index
+    def taken(self, w: Witness) -> CallOperand:
+        """One operand of the refused call."""
+        return CallOperand.of(self.refused, self.site, w)
 
     def cast_with(self, dtype: str) -> tuple[Witness, ...]:
         """The other operands that must be cast with the culprit: those of its dtype, if the call would be refused again
@@ -186,19 +181,13 @@ class Case:
     def cast_at_call(self, dtype: str) -> tuple[Edit, ...]:
         """The edits that cast the culprit in the refused call, and what must be cast with it; empty where the text does
         not show how."""
-
-        def cast(w: Witness) -> Edit | None:
-            return editing.at_call(self.recording, *self.call_with(w), dtype, (w.passed, w.position))
-
-        return all_of(map(cast, (self.witness, *self.cast_with(dtype))))
+        cast = (self.witness, *self.cast_with(dtype))
+        return all_of(editing.at_call(self.recording, self.taken(w), dtype) for w in cast)
 
     def cast_like(self, other: Witness) -> tuple[Edit, ...]:
         """The edits that cast the same operands to the dtype of another one, whichever that is."""
-
-        def cast(w: Witness) -> Edit | None:
-            return editing.at_call_like(self.recording, *self.call_with(w), other, (w.passed, w.position))
-
-        return all_of(map(cast, (self.witness, *self.cast_with(other.dtype))))
+        cast = (self.witness, *self.cast_with(other.dtype))
+        return all_of(editing.at_call_like(self.recording, self.taken(w), other) for w in cast)
 
     def in_fallback(self, dtype: str) -> tuple[tuple[Edit, ...], tuple[Edit, ...]]:
         """The edits that compute the refused call in another dtype; and the one that casts its result back, where it

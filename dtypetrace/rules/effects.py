@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .. import graph
 from ..foresight import DtypeChange
-from ..records import CAST, FORWARD, LARGEST, LOWEST, NAMED, RECAST, SPARED, UNCAST, Edit, Fix, Frame, Input, Op, Place
-from ..source import operands
+from ..records import (
+    CAST,
+    FORWARD,
+    LARGEST,
+    LOWEST,
+    NAMED,
+    RECAST,
+    SPARED,
+    UNCAST,
+    Edit,
+    Fix,
+    Frame,
+    Input,
+    Op,
+    Place,
+    Witness,
+)
 from ..tables.dtypes import DTYPES, FLOATING
 from .case import Case
 
@@ -123,7 +137,7 @@ def _at_call(case: Case, edits: Sequence[Edit]) -> Effect | None:
     """
     casts: dict[int, str] = {}
     for edit in edits:
-        written = [w.index for w in case.refused.witnesses if _stands_at(case, w.index, edit)]
+        written = [w.index for w in case.refused.witnesses if _stands_at(case, w, edit)]
         if written and (number := _limit_written(case, edit)) is not None:
             return Effect(DtypeChange(), numbers={written[0]: number})
         if casts and not written:
@@ -140,7 +154,7 @@ def _limit_written(case: Case, edit: Edit) -> float | None:
     change = edit.change
     if change.target not in (LOWEST, LARGEST):
         return None
-    owners = (w for w in case.refused.witnesses if _written(case, w.index) == change.like)
+    owners = (w for w in case.refused.witnesses if _written(case, w) == change.like)
     known = next((DTYPES[w.dtype] for w in owners if w.dtype in DTYPES), None)
     return known.lowest if known and change.target == LOWEST else known.largest if known else None
 
@@ -150,24 +164,16 @@ def cast_to(edit: Edit) -> str:
     return edit.change.dtype if edit.change.target in (CAST, RECAST) else ""
 
 
-def _written(case: Case, index: int) -> str:
+def _written(case: Case, w: Witness) -> str:
     """How the refused call writes one of its operands; empty where the text does not show it."""
-    node, file = _operand(case, index), case.recording.text.parsed(case.site.stack[0].file)
+    node, file = case.taken(w).node(case.recording.text), case.recording.text.parsed(case.site.stack[0].file)
     return file.segment(node) if node is not None and file is not None else ""
 
 
-def _stands_at(case: Case, index: int, edit: Edit) -> bool:
+def _stands_at(case: Case, w: Witness, edit: Edit) -> bool:
     """Whether an edit replaces just one operand of the refused call."""
-    node, file = _operand(case, index), case.recording.text.parsed(case.site.stack[0].file)
+    node, file = case.taken(w).node(case.recording.text), case.recording.text.parsed(case.site.stack[0].file)
     return node is not None and file is not None and (file.start(node), file.end(node)) == (edit.start, edit.end)
-
-
-def _operand(case: Case, index: int) -> ast.expr | None:
-    w = next(w for w in case.refused.witnesses if w.index == index)
-    frame, text = case.site.stack[0], case.recording.text
-    if w.passed:
-        return operands.passed_node(text, frame, w.passed, w.position)
-    return operands.operand_node(text, frame, case.refused.op, case.refused.module, w.argument, w.index)
 
 
 def born_as(case: Case, place: Place, dtype: str) -> Effect:

@@ -30,6 +30,7 @@ from ..records import (
     Witness,
 )
 from ..source import expressions, operands
+from ..source.operands import CallOperand
 from ..source.patch import disjoint
 from ..tables import refusals
 from ..tables.codes import TITLES
@@ -396,11 +397,8 @@ def _of_another_model(recording: Recording, witness: Witness, measure: str | Non
 def _handed_on(recording: Recording, witness: Witness, site: Place, refused: Refused) -> tuple[str, str]:
     """How an operand of a library's call is written: there, and in the program's own call that passed it on, if there
     is one."""
-    text, frame = recording.text, site.stack[0]
-    if witness.passed:
-        node = operands.passed_node(text, frame, witness.passed, witness.position)
-    else:
-        node = operands.operand_node(text, frame, refused.op, refused.module, witness.argument, witness.index)
+    text = recording.text
+    node = CallOperand.of(refused, site, witness).node(text)
     made = graph.NOWHERE
     if witness.producer >= 0:
         made = graph.place_of(recording, recording.ops[witness.producer].place)

@@ -17,6 +17,7 @@ from ..foresight import DtypeChange, Replay, predict
 from ..foresight.carry import Carried
 from ..records import FORWARD, Edit, Fix, Input, Op, Operand, Place
 from ..source import editing, regions
+from ..source.operands import CallOperand
 from ..source.optimizers import clipped_in_float32
 from ..tables import autocast
 from ..tables.dtypes import DTYPES, REAL, wider
@@ -231,7 +232,8 @@ def _of_operands(run: Run, number: int) -> Iterator[tuple[Edit, ...]]:
     edits = {
         n: edit
         for n in narrow
-        if (edit := editing.at_call(run.recording, place, op.op, op.module, argument_of(op, n), n, wide)) is not None
+        if (edit := editing.at_call(run.recording, CallOperand(place, op.op, op.module, argument_of(op, n), n), wide))
+        is not None
     }
     if not edits:
         return

@@ -9,6 +9,7 @@ are right.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ..graph import NOWHERE
@@ -89,7 +90,7 @@ def written_value(case: Case) -> Iterator[Fix]:
         return
     dtype, refused = case.culprit.dtype, case.refused
     edits = [
-        editing.at_call(case.recording, case.site, refused.op, refused.module, w.argument, w.index, dtype)
+        editing.at_call(case.recording, replace(case.taken(w), passed=("", -1)), dtype)
         for w in refused.witnesses
         if w.dtype in FLOATING and w.dtype != dtype and dtype in FLOATING
     ]
@@ -146,8 +147,7 @@ def at_callers(case: Case) -> Iterator[Fix]:
     wanted = target(case)
     if wanted is None or case.writes_into:
         return
-    given = case.witness.passed, case.witness.position
-    for place, edit in editing.at_callers(case.recording, *case.call, wanted, given):
+    for place, edit in editing.at_callers(case.recording, case.taken(case.witness), wanted):
         yield advise(place, f"cast {edit.before} to {wanted} where it is passed on", edits=edit, kind="cast")
 
 

@@ -30,6 +30,7 @@ from ..records.text import ParsedFile
 from ..tables.dtypes import FLOATING
 from ..tables.operators import CAST_METHODS, is_destination, tagged
 from . import copies, decisions, dtype_names, expressions, operands
+from .operands import CallOperand
 
 _NO_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Starred)
 """Expressions that are not tensors, so no cast can follow them."""
@@ -251,43 +252,31 @@ def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
 # ---------------------------------------------------------------- where a value is used
 
 
-def at_call(
-    recording: Recording,
-    place: Place,
-    op: str,
-    module: str,
-    argument: str,
-    index: int,
-    wanted: str,
-    passed: tuple[str, int] = ("", -1),
-) -> Edit | None:
-    """The edit that casts an operand in the call that refused it (``operands.argument`` explains the operand's name).
-
-    ``passed`` names the argument of a module's call, if the op ran inside one (see ``operands.passed_node``). None for
-    a destination: the call would write into the cast copy, and the original would not change.
-    """
-    spot = spot_at(recording, place)
-    if spot is None or is_destination(op, argument, index) or "[" in passed[0]:
+def at_call(recording: Recording, taken: CallOperand, wanted: str) -> Edit | None:
+    """The edit that casts an operand in the call that refused it. None for a destination: the call would write into the
+    cast copy, and the original would not change."""
+    spot = spot_at(recording, taken.place)
+    if spot is None or _is_written(taken) or "[" in taken.passed[0]:
         return None
-    operand = _operand(recording, spot.frame, op, module, argument, index, passed)
+    operand = taken.node(recording.text)
     if operand is None or isinstance(operand, _NO_VALUES):
         return None
     return _cast(recording, spot, operand, wanted)
 
 
-def at_call_like(
-    recording: Recording, place: Place, op: str, module: str, argument: str, index: int, other: Witness,
-    passed: tuple[str, int] = ("", -1),
-) -> Edit | None:  # fmt: skip
+def _is_written(taken: CallOperand) -> bool:
+    return is_destination(taken.op, taken.argument, taken.index)
+
+
+def at_call_like(recording: Recording, taken: CallOperand, other: Witness) -> Edit | None:
     """The edit that casts an operand to the dtype of another operand of the same call, whichever dtype that is: for a
-    line that runs in two dtypes. None where the other one has no name of its own there. Arguments as for
-    :func:`at_call`."""
-    spot = spot_at(recording, place)
-    if spot is None or is_destination(op, argument, index):
+    line that runs in two dtypes. None where the other one has no name of its own there."""
+    spot = spot_at(recording, taken.place)
+    if spot is None or _is_written(taken):
         return None
-    operand = _operand(recording, spot.frame, op, module, argument, index, passed)
-    like = operands.operand_node(recording.text, spot.frame, op, module, other.argument, other.index)
-    name = expressions.dotted(like) if like is not None else _weight_of(spot.node, module, other.name)
+    operand = taken.node(recording.text)
+    like = CallOperand(taken.place, taken.op, taken.module, other.argument, other.index).node(recording.text)
+    name = expressions.dotted(like) if like is not None else _weight_of(spot.node, taken.module, other.name)
     if operand is None or not name or isinstance(operand, _NO_VALUES):
         return None
     return _cast(recording, spot, operand, other.dtype, f"{name}.dtype")
@@ -315,35 +304,18 @@ def like_the_callee(recording: Recording, place: Place, wanted: str) -> Edit | N
     return _cast(recording, spot, argument, wanted, f"next({owner}.parameters()).dtype")
 
 
-def at_callers(
-    recording: Recording,
-    place: Place,
-    op: str,
-    module: str,
-    argument: str,
-    index: int,
-    wanted: str,
-    passed: tuple[str, int] = ("", -1),
-) -> Iterator[tuple[Place, Edit]]:
+def at_callers(recording: Recording, taken: CallOperand, wanted: str) -> Iterator[tuple[Place, Edit]]:
     """The edits that cast an operand further out, in each of the user's own calls that passed it on: for a refused call
-    on a line that other models run too. Arguments as for :func:`at_call`."""
-    if not place.stack or is_destination(op, argument, index):
+    on a line that other models run too."""
+    if not taken.place.stack or _is_written(taken):
         return
-    operand = _operand(recording, place.stack[0], op, module, argument, index, passed)
-    for outer, node in operands.callers(recording.text, place, operand, module):
+    operand = taken.node(recording.text)
+    for outer, node in operands.callers(recording.text, taken.place, operand, taken.module):
         file = recording.text.parsed(outer.stack[0].file)
         if file is not None and not isinstance(node, (ast.Constant, ast.List, ast.Tuple)):
             edit = _cast(recording, Spot(outer.stack[0], file, node), node, wanted)
             if edit is not None:
                 yield outer, edit
-
-
-def _operand(
-    recording: Recording, frame: Frame, op: str, module: str, argument: str, index: int, passed: tuple[str, int]
-) -> ast.expr | None:
-    if passed[0]:
-        return operands.passed_node(recording.text, frame, *passed)
-    return operands.operand_node(recording.text, frame, op, module, argument, index)
 
 
 def back_in_fallback(recording: Recording, place: Place, operand: str, dtype: str) -> Edit | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
-from ..records import Frame, Place
+from ..records import Frame, Place, Refused, Witness
 from ..records.text import ParsedFile, ProgramText
 from .expressions import (
     arguments,
@@ -28,6 +29,31 @@ LONGEST = 32
 """Characters of an expression that is still short enough to be a name."""
 _REFLECTED = frozenset("radd rsub rmul rdiv rtruediv rfloordiv rmod rpow rmatmul rand ror rxor rlshift rrshift".split())
 """Methods that Python calls on the right operand: ``1 - x`` is ``x.__rsub__(1)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallOperand:
+    """An operand of a call: where that is, its operation and module, and the operand's argument and number there."""
+
+    place: Place
+    op: str
+    module: str
+    argument: str
+    index: int
+    passed: tuple[str, int] = ("", -1)
+    """The argument of a module's call by which it came in, if the op ran inside one (see :func:`passed_node`)."""
+
+    @classmethod
+    def of(cls, refused: Refused, site: Place, w: Witness) -> CallOperand:
+        """An operand of a call that was refused at a place."""
+        return cls(site, refused.op, refused.module, w.argument, w.index, (w.passed, w.position))
+
+    def node(self, text: ProgramText) -> ast.expr | None:
+        """The expression that the program writes for it."""
+        frame = self.place.stack[0]
+        if self.passed[0]:
+            return passed_node(text, frame, *self.passed)
+        return operand_node(text, frame, self.op, self.module, self.argument, self.index)
 
 
 def argument(text: ProgramText, frame: Frame, op: str, module: str, name: str, index: int) -> str:

@@ -13,7 +13,7 @@ from .. import graph
 from ..records import FORWARD
 from ..tables.dtypes import REAL, narrower
 from ..tables.operators import is_cast, is_move, tagged
-from .losses import KEPT, LOST, ROUNDING, Cause, Losses
+from .losses import KEPT, LOST, ROUNDING, Cause, Losses, feeds_pole
 
 _OTHERS = 0.1
 """Share of choices that would be others: of a healthy router in bfloat16, and of a matcher in float32, under 1%; of the
@@ -40,7 +40,9 @@ def choices(losses: Losses) -> list[int]:
         if is_cast(op):
             counts = p.others >= _OTHERS and _serves_as_index(losses, number)
         elif op.outputs[:1] == ("bool",):
-            many = prod(op.shape) >= _COMPARED or _made_zero(losses, number) >= 0
+            zero = _made_zero(losses, number)
+            # what is zero beside others is nothing, but not what one divides by
+            many = prod(op.shape) >= _COMPARED if zero < 0 else feeds_pole(losses.run, zero)
             counts = many and (p.others >= _OTHERS_COMPARED or _by_a_cast(losses, number))
         else:
             cast = p.apart >= ROUNDING and _narrowed_before(losses, number) >= 0

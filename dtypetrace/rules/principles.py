@@ -534,6 +534,9 @@ def integers_beside_a_default(case: Collision) -> Verdict | None:
     joined = any(tagged(op, "join") and any(i.dtype in INTEGERS for i in op.inputs) for op in above)
     if not joined or not all(tagged(op, *(_PASSES_ON if op.inputs else _ONE_NUMBER)) for op in above):
         return None
+    peaks = (v.peak for v in case.recording.values if case.recording.ops[v.op] in above)
+    if not all(peak.is_integer() for peak in peaks):  # full(n, 0.5): fractions belong there
+        return None
     return Verdict(into.dtype, f"it was joined of integers and of {line.root.op}() without a dtype")
 
 

@@ -504,11 +504,14 @@ def verdict_of(t: dtypetrace.Trace) -> tuple[str, str | None]:
         (lambda sizes: torch.stack([torch.full((2,), 3.0), sizes])[1:].flatten(), "integers beside a default"),
         (lambda sizes: torch.cat([torch.rand(1), sizes.cumsum(0)]), "destination"),  # fractions belong there
         (lambda sizes: torch.cat([torch.zeros(1), sizes / 2]), "destination"),
+        (lambda sizes: torch.cat([torch.full((1,), 0.5), sizes]), "destination"),
+        (lambda sizes: torch.cat([sizes.new_zeros(1), torch.tensor([0.5])]), "destination"),
+        (lambda sizes: torch.cat([torch.ones(1).mul(0.5), sizes]), "destination"),
         (lambda sizes: torch.cat([torch.zeros(1, dtype=torch.float32), sizes]), "destination"),
     ],
 )
 def test_integers_beside_a_default(offsets, principle):
-    with pytest.raises(RuntimeError), dtypetrace.trace() as t:
+    with pytest.raises(RuntimeError), dtypetrace.trace(precision="values") as t:
         bonds = torch.randint(0, 4, (2, 5))
         bonds += offsets(torch.tensor([4, 7]))[1]
     assert verdict_of(t) == (principle, "float32" if principle == "destination" else "int64")

@@ -273,3 +273,18 @@ def test_a_default_dtype_is_right_for_a_model_and_what_takes_it_and_is_spoilt_is
 def test_a_default_dtype_that_spoils_nothing(table, tmp_path):
     program = programs.run(tmp_path, DEFAULT.replace("TABLE", table), numerics=True)
     assert [f for f in program.findings if f.severity == "warning"] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gate = torch.sigmoid(18 * torch.randn(128, 32) - 12).half()\nused = gate > 0\nout = torch.zeros(128, 32)\n"
+        "out[used] = gate[used].float()\nprint(out.sum().item())",
+        "heads = (torch.randn(8, 64, 64) * 9).softmax(-1).half()\nsparse = heads > 0\nprint(sparse.float().mean().item())\n"
+        "print(((heads * sparse).float() @ torch.randn(8, 64, 16)).mean().item())",
+        "grad = torch.randn(64, 64) * torch.logspace(-9, 0, 64)\nprint((grad.half() == 0).all(0).sum().item())",
+    ],
+)
+def test_numbers_that_are_zero_in_float16_and_nothing_beside_the_others(text, tmp_path):
+    program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+    assert [f for f in program.findings if f.severity == "warning"] == []

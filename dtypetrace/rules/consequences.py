@@ -36,6 +36,8 @@ class _Others:
     """The casts in which numbers become zero that a later op divides by."""
     overflowing: frozenset[_Change]
     """The casts in which numbers become infinite."""
+    coarse: frozenset[tuple[Frame, ...]]
+    """The lines where tensors got a dtype that is too coarse for them."""
 
     def harmful(self, code: str, *, phase: str = "", other_than: str = "") -> Finding | None:
         """The first finding of a code that is more than a note; ``phase`` or ``other_than`` restrict it to some
@@ -133,6 +135,12 @@ def _rounded_where_it_overflows(f: Finding, others: _Others) -> bool:
     return f.code == "DT204" and (f.site.stack[:1], f.op) in others.overflowing
 
 
+def _beside_what_is_coarse(f: Finding, others: _Others) -> bool:
+    """What widened a tensor whose own dtype is too coarse for it."""
+    beside = (o.origin.place.stack[:1] for o in f.operands if o is not f.culprit)
+    return f.code == "DT201" and f.severity == "note" and any(place in others.coarse for place in beside)
+
+
 def _of_the_setting(f: Finding, others: _Others) -> bool:
     """What autocast widens, or casts again and again, because it computes in another dtype than the weights have."""
     by_autocast = f.culprit is not None and f.culprit.origin.kind == "autocast"
@@ -149,6 +157,7 @@ _LEFT_OUT: tuple[_Rule, ...] = (
     _measured_to_stand_still,
     _divided_by,
     _rounded_where_it_overflows,
+    _beside_what_is_coarse,
     _of_the_setting,
 )
 _NOTES: tuple[_Rule, ...] = (_of_broken_weights,)
@@ -172,6 +181,7 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
         frozenset(_change(f) for f in lost if not tagged(f.op, "sum", "adds_at")),
         frozenset((step.place.stack[:1], step.op) for f in serious if f.code == "DT302" for step in _measured(f)),
         frozenset((f.site.stack[:1], f.op) for f in serious if f.code == "DT301"),
+        frozenset({tensor_of(f) for f in serious if f.code == "DT204"} - {()}),
     )
     told: dict[int, list[str]] = {}
     kept: list[Finding] = []

@@ -7,13 +7,20 @@ numbers that have become equal.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from math import prod
 
 from .. import graph
-from ..records import FORWARD
-from ..tables.dtypes import REAL, narrower
-from ..tables.operators import is_cast, is_move, tagged
+from ..records import FORWARD, Finding, Origin
+from ..source import editing
+from ..tables.dtypes import DTYPES, HALF, REAL, narrower
+from ..tables.operators import is_cast, is_move, tagged, writes
+from .advice import advise
+from .checks import born_otherwise
 from .losses import KEPT, LOST, ROUNDING, Cause, Losses, feeds_pole
+from .run_facts import Run
+from .silent_findings import found_at
 
 _OTHERS = 0.1
 """Share of choices that would be others: of a healthy router in bfloat16, and of a matcher in float32, under 1%; of the
@@ -26,6 +33,12 @@ _COMPARED = 64
 """The fewest comparisons of a call of which a share says something."""
 _OTHERS_BY_CAST = 0.02
 """The same where one cast of a wider number makes the difference, which would have been there to choose by."""
+_OF_DRAWS = 0.25
+"""How many draws are compared for each one of which half a dtype's digits are left, that one of those takes part."""
+_FAR = 64
+"""How many ops below a draw are examined."""
+_SHAPED = "sum", "product", "divide", "scale", "exact"
+"""Tags of what a random number goes through, beside functions with a pole, until something is chosen by it."""
 
 
 def choices(losses: Losses) -> list[int]:
@@ -148,3 +161,45 @@ def searched_sums(losses: Losses) -> list[int]:
         and losses.run.ops[number].phase in FORWARD
         and any(tagged(losses.run.ops[n], "searches") for n, _ in losses.run.below([number], losses.scales))
     ]
+
+
+def coarse_draws(run: Run) -> Iterable[Finding]:
+    """DT204: random numbers between 0 and 1 that are drawn in 16 bits, go through a logarithm or a quotient, and are
+    compared with many others of their kind. The largest of n such numbers comes from a draw within 1/n of a bound, and
+    there are none between a bound and the last bit: Gumbel noise in bfloat16 ends at 5.5."""
+    for number, op in enumerate(run.ops):
+        if not (tagged(op, "between_0_and_1") and op.outputs[:1] and op.outputs[0] in HALF and op.phase in FORWARD):
+            continue
+        dtype = op.outputs[0]
+        poles = {n for n, _ in run.below([number], lambda n: _shapes(run, n), _FAR) if tagged(run.ops[n], "pole")}
+        below = (n for n, _ in run.below(poles, lambda n: _shapes(run, n), _FAR) if _chooses(run, n))
+        chosen = next((n for n in below if _compared(run, n) >= _OF_DRAWS * 2.0 ** DTYPES[dtype].digits), -1)
+        if chosen < 0:
+            continue
+        culprit = run.result(number, None)
+        if not writes(op):  # it could have named another dtype than the tensor that it is like
+            culprit = replace(culprit, origin=Origin("factory", None, op.op, run.place(op)))
+        born = culprit.origin
+        edit = editing.at_birth(run.recording, born.kind, born.place, "float32")
+        fix = advise(born.place, "draw them in float32", edits=edit)
+        fix = born_otherwise(run, fix, {run.event_of(number): "float32"})
+        said = f"between 0 and 1, draws in {dtype} are 1/{2 ** DTYPES[dtype].digits:,} apart"
+        title = f"random numbers drawn in {dtype} are too coarse for what is chosen by them"
+        end = run.ops[chosen]
+        notes = (f"`{end.op}` compares {_compared(run, chosen):,} of them, and the largest come from the ends",)
+        yield found_at(run, end, "DT204", culprit, fix, made=dtype, said=said, title=title, notes=notes)
+
+
+def _shapes(run: Run, number: int) -> bool:
+    return run.moves(number) or tagged(run.ops[number], "pole", *_SHAPED)
+
+
+def _chooses(run: Run, number: int) -> bool:
+    return tagged(run.ops[number], "largest", "order") and run.ops[number].outputs[:1] != ("bool",)
+
+
+def _compared(run: Run, number: int) -> int:
+    """Among how many numbers an op chooses, each time."""
+    op = run.ops[number]
+    given = op.inputs[0].shape
+    return given[-1] if len(given) == len(op.shape) and given else prod(given) // max(prod(op.shape), 1)

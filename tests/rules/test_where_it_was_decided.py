@@ -288,3 +288,35 @@ def test_a_default_dtype_that_spoils_nothing(table, tmp_path):
 def test_numbers_that_are_zero_in_float16_and_nothing_beside_the_others(text, tmp_path):
     program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
     assert [f for f in program.findings if f.severity == "warning"] == []
+
+
+DRAWN = {
+    "Gumbel noise": "u = torch.rand(64, 900, dtype=torch.bfloat16)  #!\n"
+    "token = (torch.randn(900) - torch.log(-torch.log(u.clamp(min=1e-3)))).argmax(-1)",
+    "a race": "u = torch.zeros(32, 4000).half().uniform_()  #!\np = torch.randn(4000).softmax(-1)\n"
+    "token = (p / -u.log().float()).argmax(-1)",
+    "the best of many": "score = torch.randn(8, 600, dtype=torch.bfloat16)\nu = torch.rand_like(score)  #!\n"
+    "kept = (score + -(-u.log()).log()).topk(20).indices",
+}
+
+
+@pytest.mark.parametrize("text", DRAWN.values(), ids=DRAWN)
+def test_random_numbers_that_are_too_coarse_for_what_is_chosen_by_them(text, tmp_path):
+    program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+    found = next(f for f in program.findings if f.severity == "warning")
+    assert found.code == "DT204" and program.at(found.culprit.origin.place).endswith("#!")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "u = torch.rand(64, 8, dtype=torch.bfloat16)\nexpert = (torch.randn(8) - torch.log(-torch.log(u))).argmax(-1)",
+        "u = torch.rand(64, 900)\ntoken = (torch.randn(900).bfloat16() - torch.log(-torch.log(u)).bfloat16()).argmax(-1)",
+        "u = torch.rand(64, 900, dtype=torch.bfloat16)\nkept = u.argsort(-1)[:, :90]",
+        "e = torch.zeros(64, 900, dtype=torch.bfloat16).exponential_()\ntoken = (torch.randn(900) - e.log()).argmax(-1)",
+        "u = torch.rand(64, 900).half() * 0.9 + 0.05\ngate = torch.sigmoid(u.log() - (1 - u).log())\nprint(gate.mean().item())",
+    ],
+)
+def test_random_numbers_that_are_fine_enough(text, tmp_path):
+    program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+    assert [f for f in program.findings if f.severity == "warning"] == []

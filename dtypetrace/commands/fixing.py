@@ -179,7 +179,7 @@ def _print_diff(text: str) -> None:
 
 
 def _unproven() -> int:
-    _say("nothing was written, because the patch is not proven; git apply takes its diff all the same")
+    _say("nothing was written, because the patch is not proven")
     return 1
 
 

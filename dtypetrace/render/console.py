@@ -245,14 +245,15 @@ def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
 
 def _line_to_change(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     """The source of a change that is only said in words, if it is one line and no label has shown it."""
-    if f.fix is None or f.fix.edits or not f.fix.named.stack or len(f.fix.lines) > 1:
+    frame = f.fix.named.user_frame if f.fix is not None else None  # which the words name, not a library's inside of it
+    if f.fix is None or frame is None or f.fix.edits or len(f.fix.lines) > 1:
         return []
-    named = f.fix.named.file, f.fix.named.line
-    if named in {(frame.file, frame.line) for frame, _ in wording.labels(f)}:
+    if (frame.file, frame.line) in {(label.file, label.line) for label, _ in wording.labels(f)}:
         return []
     edit = f.fix.by_hand[0] if f.fix.by_hand else None
     in_line = edit is not None and edit.before and "\n" not in edit.before + edit.after
-    return excerpt.edited(edit) if edit is not None and in_line else excerpt.source(*named, "(as it is now)")
+    as_it_is = excerpt.source(frame.file, frame.line, "(as it is now)")
+    return excerpt.edited(edit) if edit is not None and in_line else as_it_is
 
 
 def _one_line(message: str) -> str:

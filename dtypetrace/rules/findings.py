@@ -112,6 +112,18 @@ def _only_if_it_helps(f: Finding) -> Finding:
     return replace(f, fix=replace(f.fix, edits=()))
 
 
+def _backward_unseen(run: Run, f: Finding) -> Finding:
+    """A finding whose change makes numbers finite, which the program then goes back through for the first time: how large
+    the gradients are was not seen."""
+    went_back = any(op.phase == "backward" for op in run.ops)
+    if f.kind != "overflow" or f.phase != "forward" or f.fix is None or not f.fix.edits or went_back:
+        return f
+    if not run.recording.optimizers:
+        return f
+    unseen = "no backward pass was seen: whether the gradients fit, too, shows in dtypetrace fix"
+    return replace(f, notes=(*f.notes, unseen))
+
+
 def _found_by(rule: Rule, run: Run) -> list[Finding]:
     return list(rule.find(run))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .. import graph
-from ..records import Edit, Frame, Origin, Place, Recording
+from ..records import Edit, Frame, Origin, Parameter, Place, Recording
 from ..source import editing, models, optimizers
 from ..source.expressions import call_at
 from ..source.optimizers import ByHand
@@ -103,7 +103,7 @@ def _where_made(recording: Recording, origin: Origin) -> list[Edit]:
     """
     if not origin.place.stack:
         return []
-    everything = all(p.trained for p in recording.parameters)
+    everything = not _frozen(recording)
     asked = optimizers.adapters_widened(recording.text, origin.place)
     found = [asked]
     if everything or _made_only_trained(recording, origin.place):
@@ -115,15 +115,16 @@ def _where_made(recording: Recording, origin: Origin) -> list[Edit]:
     return list(dict.fromkeys(edit for edit in found if edit is not None))
 
 
+def _frozen(recording: Recording) -> list[Parameter]:
+    """The weights that float32 would widen in vain; buffers are few numbers, and most are float32 as it is."""
+    return [p for p in recording.parameters if p.holder == "parameter" and p.dtype in HALF and not p.trained]
+
+
 def _made_only_trained(recording: Recording, place: Place) -> bool:
-    """Whether all weights that got their dtype on the user's line of a place are trained."""
-    origins = (
-        (p, graph.origin(recording, p.event, p.dtype, p.name).place.user_frame)
-        for p in recording.parameters
-        if p.event >= 0
-    )
+    """Whether no weights that are not trained got their dtype on the user's line of a place."""
+    origins = (graph.origin(recording, p.event, p.dtype, p.name) for p in _frozen(recording) if p.event >= 0)
     line = _line_of(place.user_frame)
-    return all(p.trained for p, frame in origins if _line_of(frame) == line)
+    return all(_line_of(origin.place.user_frame) != line for origin in origins)
 
 
 def _line_of(frame: Frame | None) -> tuple[str, int]:
@@ -208,7 +209,7 @@ def _line(
     born = [n for n, e in enumerate(recording.events) if graph.place_of(recording, e.place) == origin.place]
     if training is None or born and any(o.before <= min(born) for o in recording.optimizers):
         return None
-    some, born_in = any(not p.trained for p in recording.parameters), origin.place.user_frame
+    some, born_in = bool(_frozen(recording)), origin.place.user_frame
     frames = (f for o in recording.optimizers for f in graph.place_of(recording, o.place).stack)
     in_scope = born_in is not None and any(
         (f.file, f.function, f.line) == (born_in.file, born_in.function, training.made.line) for f in frames

@@ -36,6 +36,10 @@ _NO_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Starred)
 """Expressions that are not tensors, so no cast can follow them."""
 
 
+_DECIDED = "cast", "factory", "conversion", "parameter", "load"
+"""Kinds of origins for which a call of a library may name the dtype."""
+
+
 class Spot(NamedTuple):
     """An expression of the program that was running: its frame, its file, its node."""
 
@@ -59,11 +63,11 @@ def spot_at(recording: Recording, place: Place, *, own: bool = True) -> Spot | N
 def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit | None:
     """The edit that gives a tensor the wanted dtype where its dtype was born, None where there is no safe one.
 
-    kind is the origin's; ``place`` must be a line of the user's own.
+    kind is the origin's. Where a library's line decided it, the user's own call names the dtype, by keyword.
     """
     spot = spot_at(recording, place)
     if spot is None:
-        return None
+        return dtype_keyword(recording, from_user(place), wanted) if kind in _DECIDED else None
     if kind in ("promotion", "autocast", "trained", "computed"):
         return _cast(recording, spot, spot.node, wanted)
     statement = spot.file.parents.get(spot.node)

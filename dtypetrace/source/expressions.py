@@ -83,7 +83,11 @@ def dtype_keyword(text: ProgramText, frame: Frame) -> ast.expr | None:
     count."""
     call = call_at(text, frame)
     named = (k.value for k in call.keywords if k.arg in ("dtype", "torch_dtype")) if call is not None else ()
-    return next((value for value in named if not isinstance(value, ast.Constant)), None)
+    return next((value for value in named if not _leaves_open(value)), None)
+
+
+def _leaves_open(named: ast.expr) -> bool:
+    return isinstance(named, ast.Constant) and named.value in ("auto", None)
 
 
 def callee(text: ProgramText, frame: Frame) -> str | None:

@@ -183,8 +183,8 @@ def first_operands(ops: Sequence[Op], number: int) -> Iterator[int]:
 
 
 def last_alone(recording: Recording, witness: Witness, root: int) -> int:
-    """The op that made the last numbers which have their dtype from one event alone, before they met others; -1 where
-    that was not recorded."""
+    """The op that made the last numbers which have their dtype from one event alone, before they met others, or in which
+    a parameter of that event itself met them; -1 where that was not recorded."""
     ops, waiting, seen = recording.ops, deque([(witness.producer, witness.event)]), set[int]()
     while waiting:
         number, event = waiting.popleft()
@@ -192,6 +192,8 @@ def last_alone(recording: Recording, witness: Witness, root: int) -> int:
             seen.add(number)
             if event == root:
                 return unmoved(ops, number)
+            if any(i.event == root and i.holder == "parameter" for i in ops[number].inputs):
+                return number
             waiting.extend((i.producer, i.event) for i in ops[number].inputs if i.dtype == witness.dtype)
     return -1
 

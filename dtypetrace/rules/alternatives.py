@@ -13,7 +13,7 @@ from .. import graph
 from ..foresight import DtypeChange
 from ..records import Fix, Frame
 from ..source import editing
-from ..tables.dtypes import HALF
+from ..tables.dtypes import HALF, wider
 from ..tables.english import quoted
 from . import autocast_off, checks, effects
 from .advice import advise
@@ -22,7 +22,7 @@ from .case import Case, one, short, spell
 
 def others(case: Case) -> tuple[str, ...]:
     """The alternatives that do not depend on where the dtype was born."""
-    return (*autocast(case), *at_site(case))
+    return (*autocast(case), *kept_wide(case), *at_site(case))
 
 
 # ---------------------------------------------------------------- in the call
@@ -40,6 +40,22 @@ def at_site(case: Case) -> tuple[str, ...]:
     if checks.objection(case, advise(case.site, "", edits=edits, kind="cast")) or checks.objection_to(case, effect):
         return ()
     return tuple(filter(None, (_at_site(case),)))
+
+
+def kept_wide(case: Case) -> tuple[str, ...]:
+    """A gradient cast to the dtype of an optimizer's wider state, which then keeps what small steps add up to."""
+    culprit, wanted = case.culprit, case.wanted
+    if case.refused.phase != "optimizer" or wanted not in HALF or not wider(culprit.dtype, wanted):
+        return ()
+    others = [w for w in case.refused.witnesses if w.dtype == wanted and not w.trained]
+    if len(others) != 1 or not others[0].name:
+        return ()
+    effect = effects.Effect(DtypeChange(), {others[0].index: culprit.dtype})
+    if checks.objection_to(case, effect):
+        return ()
+    kept, cast = quoted(culprit.shown), quoted(others[0].name)
+    only = f"cast {cast} to {culprit.dtype} wherever the step takes it ({short(case.site)})"
+    return (f"keep {kept} in {culprit.dtype}, which loses no small steps: {only}",)
 
 
 def _at_site(case: Case) -> str:

@@ -11,7 +11,7 @@ from ..source.optimizers import ByHand
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
 from ..tables.operators import tagged
-from . import alternatives, autocast_off, plans, wide_weights
+from . import alternatives, autocast_off, checks, effects, plans, wide_weights
 from .advice import advise
 from .autocast_off import Off
 from .case import Case, cast_what, one, short, spell
@@ -200,6 +200,7 @@ def _no_floating_module(case: Case) -> bool:
 def _cast_here(case: Case, dtype: str, why: str) -> Fix:
     # the birth of some dtypes leaves no choice: integers that a call always gives, parameters that are to be integers
     free = not tagged(case.origin.op or "", "indices") and (case.origin.kind != "parameter" or dtype in FLOATING)
+    free = free and not checks.objection_to(case, effects.born_as(case, case.origin.place, dtype))
     elsewhere = (f"use {dtype} instead of {case.culprit.dtype} at {short(case.origin.place)}",) if free else ()
     return advise(case.site, why, edits=case.cast_at_call(dtype), kind="cast", others=elsewhere)
 

@@ -18,7 +18,7 @@ from ..foresight import DtypeChange, Replay, given_again, refused_again
 from ..records import CAST, FORWARD, Edit, Finding, Fix, Op, Recording
 from ..source import decisions, receivers
 from ..source.patch import Patch
-from ..tables.dtypes import FLOATING, NARROW, narrower, wider
+from ..tables.dtypes import COMPLEX, FLOATING, NARROW, narrower, wider
 from ..tables.english import quoted
 from ..tables.operators import is_destination, tagged
 from ..tables.rule_language import Gives, Prediction, Refuses
@@ -183,6 +183,14 @@ def it_keeps_what_is_trained(proposal: Proposal) -> str:
     return ""
 
 
+def it_draws_no_fractions_as_integers(proposal: Proposal) -> str:
+    """What draws fractions (`rand`, `randn`) makes no integers: torch refuses that."""
+    events, births = proposal.recording.events, proposal.effect.change.births if proposal.effect is not None else {}
+    drawn = (events[n].op for n, dtype in births.items() if n >= 0 and dtype not in FLOATING | COMPLEX)
+    op = next((op for op in drawn if tagged(op, "random") and tagged(op, "factory")), "")
+    return f"{op}() makes no integers" if op else ""
+
+
 # ---------------------------------------------------------------- other runs of the refused line
 
 
@@ -285,6 +293,7 @@ def it_keeps_what_is_magnified(proposal: Proposal) -> str:
 
 
 OF_DTYPES: tuple[Check, ...] = (
+    it_draws_no_fractions_as_integers,
     it_keeps_what_is_trained,
     it_keeps_what_is_magnified,
     it_is_not_refused_again,
@@ -310,6 +319,7 @@ FORBIDDING: tuple[Check, ...] = (
     it_spares_earlier_calls,
     it_keeps_what_is_trained,
     it_keeps_what_is_magnified,
+    it_draws_no_fractions_as_integers,
 )
 """What no run can make good: ``fix`` does not even try what these object to."""
 

@@ -86,7 +86,8 @@ def _silent(recording: Recording) -> list[Finding]:
     run = Run(recording)
     fits = partial(checks.shown_if_it_fits, recording)
     checked = [attempt(f"the check of the diff of {f.code}", partial(fits, f), f) for f in _found(run, RULES)]
-    return [_only_if_it_helps(f) for f in _spoken_for(trials.Suspected(run), checked)]
+    found = [_only_if_it_helps(f) for f in _spoken_for(trials.Suspected(run), checked)]
+    return [_backward_unseen(run, f) for f in found]
 
 
 def _found(run: Run, rules: Iterable[Rule]) -> list[Finding]:

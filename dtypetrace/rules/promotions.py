@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from math import prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Place, Reach, Recording
+from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import REAL, narrower, wider
 from ..tables.english import quoted
-from ..tables.operators import COMPILED, destination, flops, is_cast, is_move, writes
+from ..tables.operators import COMPILED, destination, flops, is_cast, is_move, tagged, writes
 from . import dataflow_paths
 from .advice import advise
 from .at_use import birth_words
@@ -225,7 +225,7 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
         op,
         "DT201",
         culprit,
-        _fix(run.recording, culprit, cause.expected, place),
+        _fix(run, cause, culprit, place),
         begins=steps,
         source=f"{low} + {culprit.dtype}",
         how="promotion",
@@ -312,21 +312,30 @@ def _whose(run: Run, cause: _Cause) -> str:
     return f"most parameters of {run.root(op.module)} are" if run.holds(op.module) else "the run computes in"
 
 
-def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) -> Fix:
+def _fix(run: Run, cause: _Cause, culprit: Operand, place: Place) -> Fix:
     """Cast the wide operand where it was born; if it must be computed wide, cast its result where it joins the
     stream."""
-    origin = culprit.origin
-    ready = dataflow_paths.tables(recording, origin.place, culprit.dtype)
+    recording, origin, expected = run.recording, culprit.origin, cause.expected
+    ready: tuple[int, ...] = dataflow_paths.tables(recording, origin.place, culprit.dtype)
+    made = graph.unmoved(run.ops, run.ops[cause.op].inputs[cause.operand].producer)
+    if not ready and made >= 0 and _magnified(run, origin.place, culprit.dtype, made):
+        same = lambda op: op.inputs[:1] == run.ops[made].inputs[:1] and tagged(op.op, "magnifies")  # `sin` beside `cos`
+        ready = (made, *(n for n, op in enumerate(run.ops) if n != made and op.inputs and same(op)))
     if edits := editing.at_results(recording, ready, expected):
-        return advise(
-            graph.place_of(recording, recording.ops[ready[0]].place),
-            cast_words(edits, expected),
-            edits=edits,
-            kind="cast",
-        )
+        place = graph.place_of(recording, recording.ops[ready[0]].place)
+        return advise(place, cast_words(edits, expected), edits=edits, kind="cast")
     at_use = f"cast {quoted(culprit.shown)} to {expected} where it is used ({short(place)})"
     own = bool(origin.place.stack) and origin.place.stack[0].user
-    if own and (edit := editing.at_birth(recording, origin.kind, origin.place, expected)) is not None:
+    if own and not ready and (edit := editing.at_birth(recording, origin.kind, origin.place, expected)) is not None:
         return advise(origin.place, birth_words(culprit, expected), edits=edit, others=(at_use,))
+    if ready:
+        return advise(place, at_use)
     at = origin.place if origin.place.stack else place
     return advise(at, f"make {quoted(culprit.shown)} {expected} where it is made", others=(at_use,))
+
+
+def _magnified(run: Run, origin: Place, dtype: str, number: int) -> bool:
+    """Whether something between a birth and an op makes a rounding of its operand larger, as an angle's `cos` does."""
+    events = enumerate(run.recording.events)
+    born = {n for n, e in events if e.to == dtype and graph.place_of(run.recording, e.place) == origin}
+    return any(tagged(run.ops[n], "magnifies", "precise") for n in graph.upstream(run.recording, number, born))

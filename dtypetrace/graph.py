@@ -183,8 +183,8 @@ def first_operands(ops: Sequence[Op], number: int) -> Iterator[int]:
 
 
 def last_alone(recording: Recording, witness: Witness, root: int) -> int:
-    """The op that made the last numbers which have their dtype from one event alone, before they met others, or in which
-    a parameter of that event itself met them; -1 where that was not recorded."""
+    """The op that made the last numbers which have their dtype from one event alone, before they met others, or in
+    which a parameter of that event itself met them; -1 where that was not recorded."""
     ops, waiting, seen = recording.ops, deque([(witness.producer, witness.event)]), set[int]()
     while waiting:
         number, event = waiting.popleft()

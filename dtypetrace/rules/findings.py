@@ -114,8 +114,8 @@ def _only_if_it_helps(f: Finding) -> Finding:
 
 
 def _backward_unseen(run: Run, f: Finding) -> Finding:
-    """A finding whose change makes numbers finite, which the program then goes back through for the first time: how large
-    the gradients are was not seen."""
+    """A finding whose change makes numbers finite, which the program then goes back through for the first time: how
+    large the gradients are was not seen."""
     went_back = any(op.phase == "backward" for op in run.ops)
     if f.kind != "overflow" or f.phase != "forward" or f.fix is None or not f.fix.edits or went_back:
         return f

@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import dtypetrace
-from dtypetrace.capture import declared
+from dtypetrace.capture import declared, updates
 
 KILOBYTE = 1024
 
@@ -270,7 +270,8 @@ def race(
 
 def receipt_share(work: Work, clock: Callable[[], float]) -> float:
     """What the receipt takes of a watched run of as many steps as a round has: it reads each model when that first runs
-    and when an optimizer first steps, and what trainers and optimizers were told; nothing of it runs with an op."""
+    and when an optimizer first steps, what trainers and optimizers were told, and the dtypes of an optimizer's state;
+    nothing of it runs with an op."""
     spent = 0.0
 
     def timed(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -285,8 +286,8 @@ def receipt_share(work: Work, clock: Callable[[], float]) -> float:
         return call
 
     with ExitStack() as stack:
-        for name in ("take", "of_step"):
-            stack.enter_context(mock.patch.object(declared, name, timed(getattr(declared, name))))
+        for module, name in ((declared, "take"), (declared, "of_step"), (updates, "state_of")):
+            stack.enter_context(mock.patch.object(module, name, timed(getattr(module, name))))
         with dtypetrace.trace(work.model, every=1):
             start = clock()
             for _ in range(STEPS):

@@ -362,6 +362,38 @@ with torch.no_grad(), torch.autocast("cpu", dtype=torch.float32):  # HERE
     model(input_ids=ids)
 """,
     ),
+    "a nested region asks autocast for float32, which switches the outer one off": (
+        "DT409",
+        """
+net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8).to(torch.bfloat16))
+with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+    made = net[0](torch.randn(2, 8))
+    with torch.autocast("cpu", dtype=torch.float32):  # HERE
+        net[1](made)
+""",
+    ),
+    "a head that the configuration wants in float32, under autocast": (
+        "DT410",
+        LLAMA + """
+model.config.fp32_lm_head = True
+with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+    model(input_ids=ids)  # HERE
+""",
+    ),
+    "a loss that the configuration wants in float32": (
+        "DT410",
+        LLAMA + """
+class Scored(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.config, self.body = model.config, model.model
+        self.config.loss_dtype = "float32"
+    def forward(self, ids):
+        return F.huber_loss(self.body(input_ids=ids).last_hidden_state.mean(-1), ids.bfloat16())  # HERE
+with torch.no_grad():
+    Scored().to(torch.bfloat16)(ids)
+""",
+    ),
 }  # fmt: skip
 
 

@@ -192,14 +192,14 @@ def _of_state(t: Transfer) -> bool:
 
 def _trains(run: Run, t: Transfer) -> str:
     """The dtype in which a run has what a checkpoint has in a narrower one, or what it reads from one and rounds; empty
-    where it has it so, too."""
+    where it has it so, too, or trains nothing."""
     recording, name = run.recording, t.group.partition(" ")[2]
     kept = [s.dtype for s in recording.state if _of_state(t) and s.name == name and s.size > s.tensors]
     weights = None if _of_state(t) else receipt.trained_as(recording, t.names)
     trains = kept[-1] if kept else weights.dtype if weights is not None else ""
     others = [o for o in recording.transfers if o is not t and (o.place == t.place or _together(run, t, o))]
     copy = not _of_state(t) and any(_same(o, t, trains) for o in others)
-    unlike = trains and (narrower(t.source, trains) or _rounds(run, t, trains))
+    unlike = trains and recording.updates and (narrower(t.source, trains) or _rounds(run, t, trains))
     return trains if unlike and not copy and t.source not in kept else ""
 
 

@@ -410,19 +410,20 @@ def _scaler(recording: Recording) -> Iterator[ReceiptRow]:
 def _checkpoints(recording: Recording) -> Iterator[ReceiptRow]:
     for t in recording.transfers:
         if t.kind != "state loaded":
-            weights = trained_as(recording, t.names)
-            trains = weights.dtype if weights is not None else ""
+            weights = trained_as(recording, t.names) or trained_as(recording, t.names, frozen=True)
+            dtype = weights.dtype if weights is not None else ""
             cause = Origin("op", None, t.kind, graph.place_of(recording, t.place))
             size = t.size * bytes_of(t.source)
-            by = "the weights that train" if trains else ""
-            yield ReceiptRow(f"checkpoint {t.kind}", t.group, t.source, t.tensors, size, 1.0, trains, by, cause)
+            trains = weights is not None and weights.trained and bool(recording.updates)
+            by = "the weights that train" if trains else "the weights" if weights is not None else ""
+            yield ReceiptRow(f"checkpoint {t.kind}", t.group, t.source, t.tensors, size, 1.0, dtype, by, cause)
 
 
-def trained_as(recording: Recording, names: Iterable[str]) -> Parameter | None:
-    """A trained parameter that has one of these names in a checkpoint."""
-    trained = {patterns.starred(p.name): p for p in recording.parameters if p.trained and p.holder == "parameter"}
+def trained_as(recording: Recording, names: Iterable[str], frozen: bool = False) -> Parameter | None:
+    """A trained parameter that has one of these names in a checkpoint; with ``frozen``, any parameter that has."""
+    held = (p for p in recording.parameters if p.holder == "parameter" and (p.trained or frozen))
     root = patterns.root(recording)
-    below = {patterns.below(name, root): p for name, p in trained.items()}
+    below = {patterns.below(patterns.starred(p.name), root): p for p in held}
     # peft leaves the adapter's name out of its files: `lora_A.default.weight` is `lora_A.weight`
     below = {re.sub(r"(lora_\w+)\.[^.]+\.", r"\1.", name): p for name, p in below.items()} | below
     for name in names:

@@ -606,6 +606,15 @@ for _ in range(2):
         for mine, theirs in zip(actor.parameters(), model.parameters()):
             mine.copy_(theirs)
 """,
+    "a checkpoint to go on from is read to evaluate": LLAMA + """
+state = {"state": {0: {"exp_avg": torch.zeros(4, 4)}}, "param_groups": []}
+file = io.BytesIO()
+torch.save({"model": {n: p.bfloat16() for n, p in model.state_dict().items()}, "optimizer": state}, file)
+file.seek(0)
+model.load_state_dict(torch.load(file)["model"])
+with torch.no_grad():
+    model(input_ids=ids, labels=ids)
+""",
     "an export in float16 has a file of its own, and four micro-batches add up": LLAMA + ADAMW + """
 for _ in range(4):
     (model(input_ids=ids, labels=ids).loss / 4).backward()

@@ -345,6 +345,23 @@ def test_a_read_of_safetensors_is_seen_and_nothing_is_left_behind(tmp_path):
     assert "from_file" not in vars(torch.UntypedStorage)
 
 
+def test_a_file_that_is_read_to_evaluate_stands_beside_what_it_became(tmp_path):
+    text = f"""
+from safetensors.torch import load_file, save_file
+names = [f"{{n}}.{{leaf}}" for n in range(2) for leaf in ("weight", "bias")]
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).to(torch.bfloat16)
+file = {str(tmp_path / "weights.safetensors")!r}
+save_file({{n: p.detach().float() for n, p in zip(names, model.parameters())}}, file)
+model.load_state_dict(load_file(file))
+with torch.no_grad():
+    model(torch.randn(2, 4).bfloat16())
+"""
+    program = programs.run(tmp_path, text)
+    assert program.error is None and not [f for f in program.findings if f.severity != "note"]
+    (row,) = [r for r in program.trace.receipt().rows if r.part == "checkpoint read"]
+    assert (row.what, row.dtype, row.asked, row.by) == ("weights.safetensors", "float32", "bfloat16", "the weights")
+
+
 def test_averages_of_weights_have_a_row(tmp_path):
     text = """
 model = nn.Linear(4, 4)

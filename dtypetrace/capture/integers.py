@@ -54,7 +54,7 @@ _PART = 2.0**-5
 
 Counts = tuple[Tensor, ...]
 """How many sampled numbers a call had to keep, and how many of those it did not; of a cast to integers also, how many
-had a fraction."""
+had a fraction, and of arithmetic, how many became equal to others."""
 
 
 def concerns(func: Any, out: Tensor) -> bool:
@@ -238,8 +238,15 @@ def _wrapped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         true = (made - change).to(out.dtype).long() + change  # what was there before the call, and its change
     else:
         true = func(*map(take, args), **named)
-    wrapped = (true != made.long()).sum()  # beside a number of 64 bits, a tensor's own dtype would decide
-    return torch.full_like(wrapped, made.numel()), wrapped
+    made = made.long()  # beside a number of 64 bits, a tensor's own dtype would decide
+    wrapped = (true != made).sum()
+    return torch.full_like(wrapped, made.numel()), wrapped, _distinct(true) - _distinct(made)
+
+
+def _distinct(numbers: Tensor) -> Tensor:
+    """How many neighbours differ when numbers are sorted."""
+    ordered = sample(numbers).sort().values
+    return (ordered[1:] != ordered[:-1]).sum()
 
 
 def _is_in(memory: Tensor, value: Any) -> bool:

@@ -74,7 +74,7 @@ class Value:
     the parameter had changed."""
     cut: int = 0
     """In a cast of floating numbers to integers: how many of the sampled numbers lost a fraction, where the fractions
-    were a good part of them."""
+    were a good part of them. In arithmetic of integers that wraps: how many became equal to others."""
 
 
 @dataclass(frozen=True, slots=True)

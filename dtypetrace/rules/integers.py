@@ -1,10 +1,11 @@
 """Integers that lose their values, measured on samples of the calls (``capture.integers``).
 
 Wrapped (DT301): the result of 8-, 16- or 32-bit arithmetic is outside its dtype's range, and what came out is used as a
-quantity: it becomes floating point, is divided, or is compared by size. Bytes that are masked, shifted or taken modulo
-a number may wrap on purpose. So do integers that are cast to fewer bits, unless the program takes their bits apart. A
-floating number outside the range of the integers to which it is cast has no right result at all. Of flags, 0 and 1,
-``~`` makes numbers that are neither.
+quantity: it becomes floating point, is divided, or is compared by size; or the program tells things apart by it, and
+different numbers became equal: a hash in 32 bits merges none of a sample, and a key that wraps merges many. Bytes that
+are masked, shifted or taken modulo a number may wrap on purpose. So do integers that are cast to fewer bits, unless the
+program takes their bits apart. A floating number outside the range of the integers to which it is cast has no right
+result at all. Of flags, 0 and 1, ``~`` makes numbers that are neither.
 
 Cut off (DT203): a write stores floating numbers in a tensor of integers, which loses their fractions, and that tensor
 is computed with as floating point afterwards. So do a number of Python's and a cast to ``x.dtype`` before the write. A
@@ -35,6 +36,8 @@ _FRACTIONS = 0.1
 """Share of the numbers written that lose a fraction."""
 _MERGED = 0.1
 """Share of neighbours that become equal."""
+_COLLIDED = 0.02
+"""Share of different keys that become equal: of a hash in 32 bits, none of a sample."""
 _LARGE = 0.25
 """Share of the data that is taken for integers and too large for them: other columns are numbers."""
 _IDS = "int32", "int64"
@@ -85,7 +88,8 @@ def _judged(run: Run, v: Value) -> Finding | None:
         return _inverted(run, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
     if not floats:
         holds = [v.op, *(_base(run, op) if writes(op) else ())]
-        return _wrapped(run, v, op) if _quantities(run, holds) and not _is_phase(run, v.op) else None
+        counts = _quantities(run, holds) or v.cut >= _COLLIDED * v.exact and _are_keys(run, v.op)
+        return _wrapped(run, v, op) if counts and not _is_phase(run, v.op) else None
     if not is_cast(op):
         return _cut_off(run, v.op, v.op, v.spoilt, v.exact)
     if made in ("int32", "int64"):
@@ -126,6 +130,12 @@ def _by_size(run: Run, number: int) -> bool:
     """Whether an op takes integers by their size. A check sum is no total: its rest of a division is taken."""
     rest = tagged(run.ops[number], "total") and any(_of_bits(run.ops[user]) for user in run.users[number])
     return tagged(run.ops[number], *_OF_SIZE) and not rest
+
+
+def _are_keys(run: Run, number: int) -> bool:
+    """Whether a program tells things apart by integers, or by what they add up to."""
+    stays = lambda n: is_move(run.ops[n]) or tagged(run.ops[n], "sum", "product")
+    return any(tagged(run.ops[n], "keys") for n, _ in run.below([number], stays, _FAR))
 
 
 def _only_sizes(run: Run, number: int) -> bool:

@@ -106,6 +106,14 @@ FOUND = {
     "a total": ("a = torch.full((99,), 9, dtype=torch.int8)\nb = a.cumsum(0, dtype=torch.int8) / 2", "DT301"),
     "a float that is out of range": ("a = (torch.full((8,), 300.5)).to(torch.uint8)", "DT301"),
     "a fraction": ("a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(0.5)\nb = a.float()", "DT203"),
+    "keys of edges": (
+        "a = torch.arange(0, 200_000, 512, dtype=torch.int32)\nkey = a * 2**20 + 5\nkinds = key.unique(return_inverse=True)",
+        "DT301",
+    ),
+    "keys of pairs of classes": (
+        "a = torch.arange(64, dtype=torch.uint8)\nb = torch.isin(a * 16 + 3, torch.tensor([3], dtype=torch.uint8))",
+        "DT301",
+    ),
     "large numbers": ("a = torch.arange(4) + 2**25\nb = a.float()", "DT204"),
     "nibbles that a shift makes negative": (
         "packed = (torch.arange(256) | 0).to(torch.int8)\nhigh = (packed >> 4) * 0.5",
@@ -276,6 +284,9 @@ def test_numbers_whose_fractions_are_cut_off_by_the_dtype_of_what_they_are_put_i
         "flags = torch.zeros(4, dtype=torch.int8)\nflags[2] = 1.0\nx = flags.float()",
         "seconds = torch.zeros((), dtype=torch.int64)\nseconds += torch.tensor(3.7).long()\nx = seconds / 2",
         "votes = torch.zeros(4, dtype=torch.int64)\nvotes += (torch.rand(4) > 0.5).float().to(votes.dtype)\nx = votes / 9",
+        "a = torch.arange(4_000, dtype=torch.int32)\nbuckets = ((a * 73_856_093) + 19_349_663).unique()",
+        "a = torch.arange(4_000, dtype=torch.int32) * 65_536\nh = (a * 3) ^ (a >> 16)\nbuckets = h.unique()",
+        "a = torch.arange(4_000, dtype=torch.int32)\ncells = (a // 7 * 100_000 + a % 7).unique()",
         "tokens, total = torch.tensor(80_000_003), torch.rand(64).sum()\nstats = torch.stack([tokens, total])\n"
         "mean = stats[1] / stats[0].long()",
         "times = torch.arange(200) * 600 + 1_700_000_000\nrows = torch.stack([times, torch.rand(200)], 1)\n"

@@ -14,13 +14,13 @@ from dataclasses import replace
 from math import inf, prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Value
+from ..records import FORWARD, Finding, FlowStep, Op, Operand, Value
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import listed, quoted
 from ..tables.operators import is_cast, tagged
 from . import titles
 from .advice import advise
-from .blame import Damaged, Decision, decided, event_born, event_of_output, flow_to, narrows
+from .blame import Damaged, decided, event_born, event_of_output, flow_to, narrows
 from .case import short
 from .infinities import harm, unmeant
 from .kept_wide import cast_wide, compute_wide, from_birth, keep_wide, scale_loss, wide_here
@@ -228,13 +228,14 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
         begins = (*begins, FlowStep(where, flushing.op, flushing.module, dtype, dtype, "value", said=said))
     kept = run.used_as(zero.op) if is_cast(flushing) else ""
     values = f"values of {quoted(kept)}" if kept else "values"
+    above = None if is_cast(flushing) else from_birth(run, decision.culprit, decision.event, [zero.op])
     larger = (f"use an epsilon that {dtype} can hold, such as 1e-6",) if zero.vanished else ()
     return found_at(
         run,
         op,
         "DT302",
         decision.culprit,
-        _wide_above_pole(run, decision, zero.op) or compute_wide(run, zero.op, larger),
+        above or compute_wide(run, zero.op, larger),
         begins=begins,
         source=dtype,
         made=made,
@@ -243,10 +244,6 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
         title=f"{quoted(op.op)} meets {values} that became zero in {dtype}" if flushing is not op else "",
         notes=() if elsewhere else (said,),
     )
-
-
-def _wide_above_pole(run: Run, decision: Decision, number: int) -> Fix | None:
-    return None if is_cast(run.ops[number]) else from_birth(run, decision.culprit, decision.event, [number])
 
 
 # ---------------------------------------------------------------- gradients that vanish

@@ -107,13 +107,9 @@ def _parked(run: Run) -> dict[int, int]:
         if is_cast(op) and wider(op.outputs[0], real[0].dtype):
             if op.op in NAMED_CASTS:
                 away[number] = number
-        elif _moves_or_casts(op) and all(i.producer in away and i.dtype == op.outputs[0] for i in real):
+        elif run.moves(number) and all(i.producer in away and i.dtype == op.outputs[0] for i in real):
             away[number] = away[real[0].producer]
     return away
-
-
-def _moves_or_casts(op: Op) -> bool:
-    return is_move(op) or is_cast(op)
 
 
 def _used(run: Run, away: dict[int, int]) -> set[int]:

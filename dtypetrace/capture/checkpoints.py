@@ -103,7 +103,7 @@ class Checkpoints:
                 place = self._session.place(self._session.thread_state(), frame)
                 file = given.name if isinstance(given, Path) else ""
                 found = list(_header(given) if file else _tensors(given))
-                resumes = any(in_state for *_, in_state in found)
+                resumes = any(in_state for *_, in_state in found) or _holds_optimizer(given)
                 sums: dict[tuple[str, torch.dtype, torch.dtype], _Sum] = {}
                 for path, tensor, in_state in found:
                     name = path.rpartition(".")[2] if in_state else path
@@ -174,6 +174,12 @@ class _Sum:
         self.size += tensor.numel()
         if len(self.names) < _MOST_NAMES:
             self.names[".".join("*" if part.isdecimal() else part for part in name.split("."))] = None
+
+
+def _holds_optimizer(given: Any) -> bool:
+    """Whether a checkpoint has an optimizer's part: that of plain SGD has no tensors."""
+    parts = (given, *given.values()) if isinstance(given, dict) else ()
+    return any(isinstance(part, dict) and part.keys() >= _OPTIMIZER_KEYS for part in parts)
 
 
 def _entries(state: Any) -> list[dict[str, torch.Tensor]]:

@@ -92,8 +92,19 @@ def test_a_checkpoint_has_the_dtypes_of_the_file_beside_those_that_train(tmp_pat
         else:
             save_file(narrow, tmp_path / "model.safetensors")
     found = {(r.dtype, r.asked) for r in t.receipt().rows if r.part == "checkpoint written"}
-    assert found == {("float16", "float32")}
+    assert found == {("float16", "float32")} and not t.findings
     assert not hasattr(torch.serialization._save, "__wrapped__")  # nothing is left behind
+
+
+def test_a_checkpoint_of_plain_sgd_is_one_to_go_on_from():
+    """Its optimizer keeps nothing."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with dtypetrace.trace(model) as t:
+        step(model, optimizer)
+        narrow = {name: tensor.half() for name, tensor in model.state_dict().items()}
+        torch.save({"model": narrow, "optimizer": optimizer.state_dict()}, io.BytesIO())
+    assert [f.code for f in t.findings] == ["DT408"]
 
 
 def test_state_that_a_resume_widened_is_asked_for_by_the_file():

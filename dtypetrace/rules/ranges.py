@@ -33,6 +33,8 @@ ROWS_LOST = 0.1
 """Share of a batch's entries; with a loss scaler that works, almost none are lost."""
 _FEWEST = 32
 """Of fewer numbers, a few that become zero are a large share."""
+_DROWNS = DTYPES["float16"].smallest / DTYPES["float16"].eps
+"""Beside numbers of this size, what float16 flushes to zero is less than one step of its rounding."""
 _FEW_CALLS = 2
 """Calls in which nearly everything that a state stores becomes zero: once may be the first step's."""
 FORWARD_LOST = 0.5
@@ -49,7 +51,7 @@ def find(run: Run) -> Iterator[Finding]:
     # what steps do to weights is judged separately (DT303)
     if first is not None and run.ops[first.op].phase != "optimizer":
         yield from _first_bad(run, first)
-    flushed = [v for v in run.values.values() if v.rows and _counts(run, v)]
+    flushed = [v for v in run.values.values() if v.rows and _counts(run, v) and not _drowned(run, v)]
     yield from _flushed_states(run, run.values.values())
     if flushed:
         yield _flushed(run, flushed)
@@ -130,6 +132,17 @@ def _vanishes_beside(run: Run, v: Value) -> bool:
         return False
     kind = DTYPES["float16"]
     return v.flushed * kind.smallest <= kind.eps * v.peak
+
+
+def _drowned(run: Run, v: Value) -> bool:
+    """Whether what became zero was only to be added to gradients so large that rounding would have taken it anyway.
+
+    At a fork, the engine casts the gradient of one branch and adds it to that of the other. What a mean takes away is
+    such a gradient: its true value is zero, and only rounding is left of it.
+    """
+    users = [n for n in run.users[v.op] if run.ops[n].phase == run.ops[v.op].phase]
+    sums = [run.values[n] for n in users if tagged(run.ops[n], "sum") and n in run.values]
+    return bool(sums) and len(sums) == len(run.users[v.op]) and all(total.peak >= _DROWNS for total in sums)
 
 
 # ---------------------------------------------------------------- infinities and NaN

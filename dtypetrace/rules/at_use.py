@@ -115,6 +115,9 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
             edits = one(editing.at_birth(case.recording, case.origin.kind, case.here, "float32"))
         words = f"{birth_words(case.culprit, case.born)}, {short(case.here)}" if case.born else ""
         place, change = case.here, region_words
+        if edits and case.origin.kind == "load":  # in float32 they go with all that meets them
+            change, words = "cast the loaded tensors to float32", region_words
+            reason = f"they are trained, and {case.witness.dtype} loses small updates"
     else:
         place, edits, words = case.site, _at_boundary(case), ""
         change = region_words

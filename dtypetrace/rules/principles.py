@@ -375,9 +375,12 @@ def _took_what_was_left(case: Collision, root: Event) -> bool:
 def cast_of_a_part(case: Collision) -> Verdict | None:
     """Where only a part of a model was cast, the result of that part is wrong where it meets the weights of the rest.
 
-    Both are on purpose, however many weights each has. A cast that covered all that the model had is none of a part.
+    Or what is computed from trained ones of these. Both are on purpose, however many weights each has. A cast that
+    covered all that the model had is none of a part.
     """
-    weights = {w.dtype for w in case.sides if w.holder == "parameter"}
+    trained, sides = {p.event for p in case.refused.model if p.trained}, case.sides
+    weights = {w.dtype for w in sides if w.holder == "parameter"}
+    weights = weights or {w.dtype for w in sides if _weights_above(case, w.producer, w.dtype) & trained}
     if case.refused.wants != "agree" or len(weights) != 1 or len(case.present) != 2:
         return None
     rest = weights.pop()

@@ -61,6 +61,7 @@ _PRODUCTS = packets("matmul", "addmm", "divide", "saturates") | {_aten.convoluti
 _SATURATING = {_aten.tanh_backward.default, _aten.sigmoid_backward.default}
 # an epsilon that is added, or a lower limit for a value
 _ADDING = packets("sum", "lower_bound")
+_LIMITING = packets("upper_bound")
 _MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _FLUSHING = NARROW_FLOATS - {torch.bfloat16}
 """Dtypes in which numbers of usual size become zero."""
@@ -319,6 +320,10 @@ class Values:
         asked = any(not math.isfinite(a) for a in scalars)
         if scalars and kind == _ADDS and outputs and outputs[0].dtype is torch.float16:
             self._keep_vanished(number, scalars)
+        if scalars and outputs and outputs[0].dtype in _MEASURED and call.func.overloadpacket in _LIMITING:
+            near = torch.finfo(outputs[0].dtype).eps / 4  # of a number below 1, this and less is rounded off
+            for limit in (abs(a) for a in scalars if 0 < 1 - abs(a) <= near):
+                self._vanished.setdefault(number, limit)
         before: tuple[int, ...] = ()
         for o in outputs:
             ranges = self._ranges_on(o) if o.dtype in _MEASURED and is_plain(o) else None

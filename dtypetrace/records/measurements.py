@@ -56,7 +56,8 @@ class Value:
     kept: int = 0
     """Index of the operand that such a call updates; from the end for a store, which may replace it by anything."""
     vanished: float = 0.0
-    """A Python scalar among its operands that is not zero but becomes zero in the result's dtype."""
+    """A Python scalar among its operands that is not zero but becomes zero in the result's dtype; or a limit below 1
+    that becomes 1."""
     lost_calls: int = 0
     """Calls in which nearly all of the nonzero elements, and more than a few, came out as zero."""
     emptied: int = 0

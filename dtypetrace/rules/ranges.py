@@ -15,7 +15,7 @@ from math import inf, prod
 
 from .. import graph
 from ..records import FORWARD, Finding, FlowStep, Op, Operand, Value
-from ..tables.dtypes import DTYPES, NARROW, REAL
+from ..tables.dtypes import DTYPES, HALF, NARROW, REAL
 from ..tables.english import listed, quoted
 from ..tables.operators import is_cast, tagged
 from . import titles
@@ -41,6 +41,8 @@ FORWARD_LOST = 0.5
 """Share of a forward cast's input, and of a batch's entries: small numbers among others are no loss."""
 _MOST_ABOVE = 64
 """How many ops above such a function are examined: further up, what was flushed to zero did not stay zero."""
+_NEAR_LIMIT = 6
+"""How many ops above a function a limit that protects it is searched for."""
 
 
 def find(run: Run) -> Iterator[Finding]:
@@ -151,6 +153,10 @@ def _drowned(run: Run, v: Value) -> bool:
 def _first_bad(run: Run, first: Value) -> Iterator[Finding]:
     op = run.ops[first.op]
     does = harm(run, first)
+    limit = _limit_above(run, first.op) if does is not None else None
+    if limit is not None:
+        yield _unlimited(run, limit, op)
+        return
     if tagged(op.op, "pole") or tagged(op.aten.split(".")[0], "pole"):
         zero = _flushed_above(run, first.op)
         if zero is not None:
@@ -214,7 +220,7 @@ def _flushed_above(run: Run, number: int) -> Value | None:
     operands = [i.producer for i in run.ops[number].inputs]
     for above in graph.ops_above(run.ops, operands, most=_MOST_ABOVE):
         v = run.values.get(above)
-        if v is not None and (v.flushed or v.vanished):
+        if v is not None and (v.flushed or v.vanished and not _is_limit(v)):
             return v
         p = checked.get(above)
         if v is not None and p is not None and p.flushed:
@@ -223,6 +229,50 @@ def _flushed_above(run: Run, number: int) -> Value | None:
         if v is not None and tagged(op, "exponential") and v.measured and not v.peak:
             return replace(v, flushed=prod(op.shape))
     return None
+
+
+def _is_limit(v: Value) -> bool:
+    """Whether a number of Python's that was rounded away was a limit below 1."""
+    return abs(v.vanished) > 0.5
+
+
+def _limit_above(run: Run, number: int) -> Value | None:
+    """The values of a limit just above an op that made infinities, if its dtype rounds the limit to 1 and numbers came
+    out of it that are 1. A function with its pole at zero meets that pole only in a difference from 1."""
+    op = run.ops[number]
+    above = graph.ops_above(run.ops, [i.producer for i in op.inputs], most=_NEAR_LIMIT)
+    found = next((run.values[n] for n in above if n in run.values and _is_limit(run.values[n])), None)
+    if found is None or run.peaks.get(found.op) != 1.0:
+        return None
+    between = (n for n in above if n > found.op)
+    pole = tagged(op, "pole") or tagged(op.aten.split(".")[0], "pole")
+    return found if not pole or any(tagged(run.ops[n], "sum", "difference") for n in between) else None
+
+
+def _unlimited(run: Run, limit: Value, op: Op) -> Finding:
+    """DT308: a limit that should keep numbers away from a pole, and is that pole in its dtype, to which the numbers
+    that it limits were rounded, too."""
+    limiting = run.ops[limit.op]
+    dtype, site = limiting.outputs[0], run.place(limiting)
+    given = graph.unmoved(run.ops, limiting.inputs[0].producer)
+    made = given if given >= 0 and run.ops[given].outputs[:1] == (dtype,) else limit.op
+    decision = decided(Damaged(run, made, dtype, event_of_output(run, made)))
+    holds = f"use a limit that {dtype} can hold: its largest number below 1 is {1 - DTYPES[dtype].rounding:.9g}"
+    wide = wide_here(run, made, run.place(run.ops[made])) if dtype in HALF else None
+    return found_at(
+        run,
+        op,
+        "DT308",
+        decision.culprit,
+        replace(wide, alternatives=(holds,)) if wide is not None else advise(site, holds),
+        begins=(*decision.begins, FlowStep(site, limiting.op, limiting.module, dtype, dtype, "value", said=_LIMIT)),
+        source=dtype,
+        said=f"{quoted(op.op)} meets the 1 that should have been kept out: infinity or NaN comes out",
+        title=f"{quoted(limiting.op)} keeps nothing below 1: its limit {limit.vanished:.9g} is rounded to 1 in {dtype}",
+    )
+
+
+_LIMIT = "the limit is rounded to 1 here"
 
 
 def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:

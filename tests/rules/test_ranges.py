@@ -188,3 +188,28 @@ def test_the_gradients_of_entries_that_are_learnt_vanish_beside_the_others(margi
     """
     program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
     assert [f.code for f in program.findings if f.code in ("DT302", "DT305")] == found, program.findings
+
+
+@pytest.mark.parametrize(
+    ("dtype", "limited", "function", "codes"),
+    [
+        ("bfloat16", "clamp(max=1 - 1e-6)", "torch.log1p(-p)", ["DT308"]),
+        ("float16", "clamp(1e-4, 1 - 1e-4)", "torch.log(p / (1 - p))", ["DT308"]),
+        ("bfloat16", "clamp(1e-6 - 1, 1 - 1e-6)", "torch.atanh(p)", ["DT308"]),
+        ("float32", "clamp(max=1 - 1e-8)", "torch.log(1 - p)", ["DT308"]),
+        ("float32", "clamp(max=1 - 1e-6)", "torch.log1p(-p)", []),
+        ("bfloat16", "clamp(max=1 - 2.0**-8)", "torch.log1p(-p)", []),  # a limit that bfloat16 holds
+        ("bfloat16", "clamp(max=1 - 1e-6)", "torch.log1p(-p[:1])", []),  # no number reaches it there
+        ("bfloat16", "clamp(max=1 - 1e-6)", "torch.log(p * torch.tensor([1, 0]))", []),  # another pole
+        ("bfloat16", "clamp(max=1 - 1e-6)", "torch.exp(-1 / (1 - p))", []),  # the infinity is removed
+    ],
+)
+def test_a_limit_that_is_the_pole_itself_after_rounding(dtype, limited, function, codes, tmp_path):
+    text = f"""
+    p = torch.sigmoid(torch.tensor([0.5, 30.0], dtype=torch.{dtype}))  # made
+    p = p.{limited}
+    print({function}.sum().item())
+    """
+    found = reported(tmp_path, text)
+    assert [code for code, _ in found] == codes
+    assert all(line.endswith("# made") for _, line in found)

@@ -390,7 +390,9 @@ def narrowed_elsewhere(recording: Recording, event: int, wanted: str) -> bool:
     taken = [
         op for op in recording.ops if op.phase in ("forward", "other") and any(i.event == event for i in op.inputs)
     ]
-    cast = any(is_cast(op) and wanted in op.outputs and runs_own_line(recording, op) for op in taken)
+    casts = [op for op in taken if is_cast(op) and wanted in op.outputs and runs_own_line(recording, op)]
+    sources = (unmoved(recording.ops, op.inputs[0].producer) for op in casts)
+    cast = any(n < 0 or recording.ops[n].inputs for n in sources)  # what was only made is no result
     return cast and any(not (is_move(op) or is_cast(op)) for op in taken)
 
 

@@ -17,7 +17,7 @@ from ..records import FORWARD, Compared, Finding, Fix, Op, Place, Precision
 from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import listed, quoted
-from ..tables.operators import is_cast, tagged
+from ..tables.operators import is_cast, is_move, tagged
 from . import averages, decisions, narrow_tables, titles, trials
 from .advice import advise
 from .blame import Damaged, Decision, decided, event_born, event_of_output, given_up
@@ -261,7 +261,7 @@ def _at_op(
     run, op, p = losses.run, losses.run.ops[cause.op], losses.of[cause.op]
     # a whole gradient that is zero is one, however it came about
     code = "DT305" if gone else _CODES.get(cause.how, "DT308")
-    blamed = cause.rounded if cause.rounded >= 0 else cause.op
+    blamed = _summed_up(losses, cause.rounded) if cause.rounded >= 0 else cause.op
     damaged = _damaged(losses, cause, blamed)
     decision, made = decided(damaged), damaged.dtype
     beside = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 and blamed != cause.op else []
@@ -280,6 +280,20 @@ def _at_op(
         title=_title(p, op, made, named if gone else ""),
         notes=tuple(notes),
     )
+
+
+def _summed_up(losses: Losses, number: int) -> int:
+    """The logarithms of probabilities that an op adds up in their dtype: where these are made wide, so is their sum.
+    Else the op itself."""
+    ops, made = losses.run.ops, losses.run.ops[number].outputs[:1]
+    if not tagged(ops[number], "total"):
+        return number
+    for above in list(graph.first_operands(ops, number))[1:]:
+        if tagged(ops[above], "log_softmax") and above in losses.of and ops[above].outputs[:1] == made:
+            return above
+        if not (is_move(ops[above]) or tagged(ops[above], "picks", "product")):
+            break
+    return number
 
 
 def _title(p: Precision, op: Op, made: str, zero: str) -> str:

@@ -320,3 +320,41 @@ def test_random_numbers_that_are_too_coarse_for_what_is_chosen_by_them(text, tmp
 def test_random_numbers_that_are_fine_enough(text, tmp_path):
     program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
     assert [f for f in program.findings if f.severity == "warning"] == []
+
+
+SCORED = """
+torch.manual_seed(0)
+net = nn.Sequential(nn.Embedding(128, 16), nn.Linear(16, 128)).to(torch.bfloat16)
+with torch.no_grad():
+    ids = torch.randint(0, 128, (64, 401))
+    x = ids.roll(1, 1)
+    old = net(x).float().log_softmax(-1).gather(-1, ids[..., None])[..., 0].sum(-1)
+    SCORE
+    ratio = (new.float() - old).clamp(-20, 20).exp()
+    print(((ratio - 1).abs() > 0.2).float().mean().item())
+"""
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        "logp = net(x).log_softmax(-1)  #!\n    new = logp.gather(-1, ids[..., None]).squeeze(-1).sum(-1)",
+        "logp = torch.log_softmax(net(x), -1)  #!\n    new = (logp.gather(-1, ids[..., None])[..., 0] * (ids >= 0)).sum(-1)",
+    ],
+)
+def test_the_logarithms_of_probabilities_are_told_that_are_summed_up_in_16_bits(score, tmp_path):
+    program = programs.run(tmp_path, SCORED.replace("SCORE", score), numerics=True)
+    found = next(f for f in program.findings if f.severity == "warning")
+    assert found.code == "DT308" and program.at(found.culprit.origin.place).endswith("#!")
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        "new = net(x).float().log_softmax(-1).gather(-1, ids[..., None])[..., 0].sum(-1)",
+        "new = net(x).log_softmax(-1, dtype=torch.float32).gather(-1, ids[..., None])[..., 0].sum(-1)",
+    ],
+)
+def test_logarithms_of_probabilities_in_float32(score, tmp_path):
+    program = programs.run(tmp_path, SCORED.replace("SCORE", score), numerics=True)
+    assert [f for f in program.findings if f.severity == "warning"] == []

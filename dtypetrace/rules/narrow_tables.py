@@ -410,23 +410,31 @@ def _all_wide(run: Run, table: int) -> Fix | None:
     edits = [editing.of_cast(recording, o.place, "float32") if o.kind == "cast" else None for o in origins.values()]
     ready = _complete(run, {at for at, _ in narrow})
     found = dict.fromkeys(edit for edit in edits if edit is not None)
-    if None in edits or len({written for _, written in found}) != 1 or not ready:
+    if None in edits or len({written for _, written in found}) != 1 or ready is None:
         return None
     places = [*(o.place for o in origins.values()), *(run.place(run.ops[n]) for n in ready)]
     written = next(written for _, written in found) if len({(p.file, p.function) for p in places}) == 1 else ""
     back = editing.at_results(recording, ready, dtype, written)
     change = DtypeChange(births=dict.fromkeys(origins, "float32"), results=dict.fromkeys(ready, dtype))
-    return _shown(run, places[0], (*(edit for edit, _ in found), *back), change, dtype) if back else None
+    shown = (*(edit for edit, _ in found), *back)
+    return _shown(run, places[0], shown, change, dtype) if back or not ready else None
 
 
-def _complete(run: Run, begun: set[int]) -> tuple[int, ...]:
-    """The ops whose results are complete tables: made from these and other tables alone, and used by something else."""
+def _complete(run: Run, begun: set[int]) -> tuple[int, ...] | None:
+    """The ops whose results are complete tables: made from these and other tables alone, used by something else, and not
+    cast by the program itself then; None where nothing uses one."""
     made = set(begun)
     for number, op in enumerate(run.ops):
         floats = [i for i in op.inputs if i.dtype in REAL]
-        if op.phase in FORWARD and any(i.producer in made for i in floats):
+        stays = bool(op.outputs) and op.outputs[0] in REAL and not _cast_back(op)
+        if stays and op.phase in FORWARD and any(i.producer in made for i in floats):
             made |= {number} if all(i.producer in made or _is_table(run, i) for i in floats) else set()
-    return tuple(n for n in sorted(made) if any(user not in made for user in run.users[n]))
+    uses = [(n, user) for n in sorted(made) for user in run.users[n] if user not in made]
+    return tuple(dict.fromkeys(n for n, user in uses if not _cast_back(run.ops[user]))) if uses else None
+
+
+def _cast_back(op: Op) -> bool:
+    return is_cast(op) and bool(op.outputs) and op.outputs[0] in HALF
 
 
 def _is_table(run: Run, i: Input) -> bool:

@@ -421,8 +421,8 @@ def _all_wide(run: Run, table: int) -> Fix | None:
 
 
 def _complete(run: Run, begun: set[int]) -> tuple[int, ...] | None:
-    """The ops whose results are complete tables: made from these and other tables alone, used by something else, and not
-    cast by the program itself then; None where nothing uses one."""
+    """The ops whose results are complete tables: made from these and other tables alone, used by something else, and
+    not cast by the program itself then; None where nothing uses one."""
     made = set(begun)
     for number, op in enumerate(run.ops):
         floats = [i for i in op.inputs if i.dtype in REAL]

@@ -78,6 +78,8 @@ def _judged(run: Run, v: Value) -> Finding | None:
     stored = _store_of(run, v, op)
     if stored >= 0:
         return _cut_off(run, v.op, stored, v.cut or v.spoilt, v.exact)
+    if not v.spoilt:  # a cast that the program asks for may cut fractions off
+        return None
     if made in REAL and any(i.dtype in COMPLEX for i in op.inputs):
         return _imaginary(run, v, op) if v.spoilt >= _FRACTIONS * v.exact else None
     if made in REAL:

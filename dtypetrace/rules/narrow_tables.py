@@ -25,7 +25,7 @@ from ..records import FORWARD, Edit, Finding, Fix, Input, Op, Operand, Place, Pr
 from ..source import editing, models
 from ..tables.dtypes import DTYPES, HALF, NARROW, REAL
 from ..tables.english import quoted
-from ..tables.operators import is_cast, is_move, name_of, tagged, writes
+from ..tables.operators import destination, is_cast, is_move, name_of, tagged, writes
 from . import checks, dataflow_paths
 from .advice import advise
 from .blame import narrows
@@ -175,7 +175,16 @@ def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> S
         pure = pure and depth < _DEEP and not given
         narrow.update((at, index) for index, i in enumerate(op.inputs) if i.dtype in NARROW)
         front += [(i.producer, depth + 1) for i in op.inputs if i.producer >= 0]
+        if tagged(op, "blank"):  # what is written into it, before it is taken, is what it was made from
+            stored = [i for n in run.writers.get(at, ()) if n < number for i in _stored(run.ops[n])]
+            pure = pure and not any(_given(run, i) for i in stored)
+            front += [(i.producer, depth + 1) for i in stored if i.producer >= 0]
     return Source(pure, counted, tuple(sorted(narrow, reverse=True)))
+
+
+def _stored(op: Op) -> list[Input]:
+    """The numbers that an op writes."""
+    return [i for index, i in enumerate(op.inputs) if index != destination(op)]
 
 
 def _counts(run: Run, number: int) -> int:
@@ -421,8 +430,8 @@ def _all_wide(run: Run, table: int) -> Fix | None:
 
 
 def _complete(run: Run, begun: set[int]) -> tuple[int, ...] | None:
-    """The ops whose results are complete tables: made from these and other tables alone, used by something else, and
-    not cast by the program itself then; None where nothing uses one."""
+    """The ops whose results are complete tables that a wider start makes wider: made from these and other tables alone,
+    used by something else, and not cast by the program itself then; None where nothing uses one."""
     made = set(begun)
     for number, op in enumerate(run.ops):
         floats = [i for i in op.inputs if i.dtype in REAL]
@@ -430,7 +439,8 @@ def _complete(run: Run, begun: set[int]) -> tuple[int, ...] | None:
         if stays and op.phase in FORWARD and any(i.producer in made for i in floats):
             made |= {number} if all(i.producer in made or _is_table(run, i) for i in floats) else set()
     uses = [(n, user) for n in sorted(made) for user in run.users[n] if user not in made]
-    return tuple(dict.fromkeys(n for n, user in uses if not _cast_back(run.ops[user]))) if uses else None
+    widened = (n for n, user in uses if run.ops[n].outputs[0] in HALF and not _cast_back(run.ops[user]))
+    return tuple(dict.fromkeys(widened)) if uses else None
 
 
 def _cast_back(op: Op) -> bool:

@@ -67,6 +67,16 @@ class Run:
             self._replays[key] = Replay(self.recording, change)
         return self._replays[key]
 
+    @cached_property
+    def writers(self) -> dict[int, list[int]]:
+        """The ops that write into what an op made, through views."""
+        found: dict[int, list[int]] = {}
+        for number, op in enumerate(self.ops):
+            if writes(op) and 0 <= destination(op) < len(op.inputs):
+                made = graph.unmoved(self.ops, op.inputs[destination(op)].producer)
+                found.setdefault(made, []).append(number)
+        return found
+
     def root(self, module: str) -> str:
         """The outermost module called that a module belongs to."""
         if module not in self._roots:

@@ -286,3 +286,33 @@ def test_a_number_of_pythons_that_is_zero_in_float16(eps, found, tmp_path):
     print((rows / (rows.norm(dim=-1, keepdim=True) + eps.float())).sum().item())
     """
     assert [code for code, _ in said(tmp_path, text)[1]] == found
+
+
+WRITTEN = """
+import torch
+ids = {made}
+{write}
+ids = ids.to(torch.{dtype})
+rate = 1.0 / 10000.0 ** (torch.arange(0, 8, 2, dtype=torch.float64) / 8)
+angle = ids.double()[:, None] * rate if ids.dim() == 1 else ids[:, 1].double()[:, None] * rate
+table = torch.cat([angle.cos(), angle.sin()], -1).float()
+net = nn.Linear(8, 2)
+print(net(table).sum().item())
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "write", "dtype", "told"),
+    [
+        ("torch.zeros(512, 3)", "ids[:, 1] = torch.arange(512)", "bfloat16", True),
+        ("torch.zeros(512)", "ids[:] = torch.arange(512.0)", "bfloat16", True),
+        ("torch.zeros(600, 2)", "ids[:, 1].copy_(torch.arange(600))", "bfloat16", True),
+        ("torch.zeros(64, 3)", "ids[:, 1] = torch.arange(64)", "bfloat16", False),
+        ("torch.zeros(512, 3)", "ids[:, 1] = torch.arange(512)", "float16", False),
+        ("torch.zeros(512, 3)", "ids[:, 0] = torch.arange(512) % 2", "bfloat16", False),
+    ],
+)
+def test_positions_that_are_written_into_a_table_count(made, write, dtype, told, tmp_path):
+    text = WRITTEN.format(made=made, write=write, dtype=dtype)
+    found = programs.run(tmp_path, text, numerics=True).findings
+    assert [f.code for f in found if f.severity != "note"] == ["DT204"] * told

@@ -295,8 +295,12 @@ def _head(recording: Recording) -> int:
 
 
 def _routers(recording: Recording) -> Iterator[int]:
-    """The products whose result a module chooses from: the scores of a router."""
-    for op in recording.ops:
+    """The products whose result a module chooses from to compute further products: the scores of a router, and not
+    those whose largest is only counted as right or wrong."""
+    ops = recording.ops
+    taken = set(graph.ops_above(ops, [n for n, op in enumerate(ops) if op.phase in FORWARD and flops(op)]))
+    for number in sorted(taken):
+        op = ops[number]
         if op.phase in FORWARD and op.module and name_of(op) in ("topk", "argmax") and op.inputs:
             above = graph.first_operands(recording.ops, op.inputs[0].producer) if op.inputs[0].producer >= 0 else ()
             scores = next((n for n in above if flops(recording.ops[n])), -1)

@@ -402,3 +402,26 @@ dist.all_reduce(loss)
 dist.destroy_process_group()
 """
     assert rows(programs.run(tmp_path, text).trace, "reduction") == [("weights sent", "bfloat16", "")]
+
+
+CHOOSES = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.score, self.experts, self.out = nn.Linear(8, 4), nn.ModuleList(nn.Linear(8, 8) for _ in range(4)), nn.Linear(8, 5)
+    def forward(self, x, y):
+        if {routed}:
+            weight, chosen = self.score(x).softmax(-1).topk(1)
+            x = torch.stack([self.experts[int(c)](row) for c, row in zip(chosen[:, 0], x)]) * weight
+        logits = self.out(x)
+        self.right = (logits.argmax(-1) == y).float().mean()
+        return F.cross_entropy(logits, y)
+net = Net()
+net(torch.randn(6, 8), torch.randint(0, 5, (6,))).backward()
+"""
+
+
+@pytest.mark.parametrize("routed", [True, False])
+def test_a_router_is_what_further_products_are_chosen_by(routed, tmp_path):
+    rows = programs.run(tmp_path, CHOOSES.format(routed=routed)).trace.receipt().rows
+    assert ("router" in [row.what for row in rows]) == routed

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -295,11 +296,13 @@ def _head(recording: Recording) -> int:
 
 
 def _routers(recording: Recording) -> Iterator[int]:
-    """The products whose result a module chooses from to compute further products: the scores of a router, and not
-    those whose largest is only counted as right or wrong."""
+    """The products whose result a module chooses from: the scores of a router. A choice that is only compared is none:
+    it is counted as right or wrong."""
     ops = recording.ops
-    taken = set(graph.ops_above(ops, [n for n, op in enumerate(ops) if op.phase in FORWARD and flops(op)]))
-    for number in sorted(taken):
+    takes = lambda op: [i.producer for i in op.inputs]
+    same = lambda op: is_cast(op) or is_move(op) or op.effect == "view"
+    used = chain.from_iterable(takes(op) for op in ops if not (same(op) or tagged(name_of(op), "compare", "equal")))
+    for number in sorted(set(graph.ops_above(ops, used, lambda op: op.inputs if same(op) else ()))):
         op = ops[number]
         if op.phase in FORWARD and op.module and name_of(op) in ("topk", "argmax") and op.inputs:
             above = graph.first_operands(recording.ops, op.inputs[0].producer) if op.inputs[0].producer >= 0 else ()

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -122,22 +122,40 @@ def reaches(findings: Sequence[Any], level: str | None) -> bool:
     return level is not None and any(f.severity in SEVERITIES[SEVERITIES.index(level) :] for f in findings)
 
 
-def misplaced(command: Command, words: Sequence[str], ended: str) -> str:
-    """What to say of a script that ended because it does not know an option that a command has; empty for any other.
+def misplaced(command: Command, words: Sequence[str], ended: str, text: str = "") -> str:
+    """What to say of a script that was given an option that a command has and it does not know; empty for any other.
 
-    ``words``: the script and its arguments. ``ended``: the type and text of the exception that ended it; scripts that
-    parse their arguments with argparse or click exit with 2.
+    ``words``: the script and its arguments. ``ended``: the type and text of the exception that ended it, empty for
+    none; scripts that parse their arguments with argparse or click exit with 2. ``text``: that of the program's files.
     """
     parser = argparse.ArgumentParser(add_help=False)
     command.add_arguments(parser)
     known = {name for action in parser._actions for name in action.option_strings}
     name = next((w for w in (word.partition("=")[0] for word in words[1:]) if w in known), "")
-    if not name or ended != "SystemExit: 2" and name not in ended:
+    if not name or ended != "SystemExit: 2" and name not in ended and not _ignores(text, name):
         return ""
     return (
         f"dtypetrace: {name} stands after {words[0]}, so the script got it. If it is meant for dtypetrace, put it "
         f"before the script: dtypetrace {command.name} {name} ... {words[0]}"
     )
+
+
+def _ignores(text: str, name: str) -> bool:
+    """Whether a program cannot know an option: its text neither names it nor reads or parses arguments."""
+    word = re.escape(name.lstrip("-")).replace(r"\-", "[-_]")
+    return name.startswith("--") and bool(text) and not re.search(rf"parse|argv|(?<![^\W_]){word}(?![^\W_])", text)
+
+
+def program_text(script: str) -> str:
+    """The text of the program that runs in this process: its script, and the modules from the script's folder."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(script)), "")
+    loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    files = {script, *(f for f in loaded if isinstance(f, str) and f.startswith(folder) and "-packages" not in f)}
+    texts = []
+    for file in sorted(files):
+        with suppress(OSError):
+            texts.append(Path(file).read_text("utf-8", "replace"))
+    return "\n".join(texts)
 
 
 # ---------------------------------------------------------------- files and folders

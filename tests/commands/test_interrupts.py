@@ -98,6 +98,28 @@ def test_an_option_after_the_script_is_pointed_out(tmp_path, kind):
         assert f"dtypetrace {command} {option} ... program.py" in said
 
 
+IGNORING = {
+    "reads no arguments": "import torch; print(1)",
+    "fails for another reason": "rate = {}[5]",
+    "its module, too": "import helper",
+}
+KNOWING = {
+    "a dataclass": "import sys\nclass Options:\n    html: str\nprint(sys.argv)",
+    "another's parser": "import torch.utils.benchmark as b\nknown = parse_into(b) if 0 else None",
+    "its module": "import helper\nhelper.main()",
+    "passes them on": "import subprocess, sys\nsubprocess.run([sys.executable, '-c', '', *sys.argv[1:]])",
+}
+
+
+@pytest.mark.parametrize("kind", [*IGNORING, *KNOWING])
+def test_an_option_that_a_script_ignores_is_pointed_out(tmp_path, kind):
+    helper = "import sys\ndef main(): sys.exit(len(sys.argv) > 5)" if kind in KNOWING else "x = 1"
+    write(tmp_path, program={**IGNORING, **KNOWING}[kind], helper=helper)
+    said = run("program.py", "--html", "out.html", cwd=tmp_path).err
+    assert ("--html stands after program.py" in said) is (kind in IGNORING), said
+    assert "stands after" not in run("program.py", "--lr", "1", cwd=tmp_path).err
+
+
 def test_a_script_that_knows_the_option_hears_nothing_of_it(tmp_path):
     write(tmp_path, program="import sys; print(sys.argv); sys.exit(int(sys.argv[2]))")
     for words in (["--steps", "0"], ["--steps", "3"], ["--rate", "2"]):

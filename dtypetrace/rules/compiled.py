@@ -77,6 +77,7 @@ class _Judged:
 
     def roundings(self) -> Iterator[Finding]:
         yield from self._meetings()
+        yield from self._beyond()
         yield from self._errors()
         yield from self._twice()
         yield from self._round_trips()
@@ -100,8 +101,35 @@ class _Judged:
                     note = f"a value that {dtype} cannot hold equals no {dtype} number, not even its own copy"
                     yield self._finding("kept-wide-discontinuous", at, kept, title, note, copies[0])
 
+    def _beyond(self) -> Iterator[Finding]:
+        """Functions that end or jump where a value equals the largest or smallest of its kind, which was rounded."""
+        for at in self.flow:
+            if not tagged(self.flow.node(at).op, "difference", "divide"):
+                continue
+            for above, kept in self.flow.unrounded(at):
+                copies = [o for o in self.flow.above(at) if self.flow.node(kept).value in self.flow.shown(o)]
+                for copy in (o for o in copies if o != above):
+                    ends = [end for end, less in self.flow.edges(at) if self._ends(at, copy, end, less)]
+                    if ends and self._tell(ends[0], kept):
+                        dtype, name = self.flow.node(kept).dtype, quoted(self._name(ends[0]))
+                        title = f"compiled {name} gets {dtype} values before their rounding, beyond their own bound"
+                        note = f"they lie beyond the rounded largest or smallest of them, where {name} ends or jumps"
+                        yield self._finding("kept-wide-discontinuous", ends[0], kept, title, note, copy)
+
+    def _ends(self, at: At, copy: At, end: At, less: bool) -> bool:
+        """Whether a function ends or jumps where a value meets its bound: at a quotient of one, a difference of
+        zero."""
+        op, bounds = self.flow.node(end).op, [*self.flow.bounds(copy)]
+        if not bounds:
+            return False
+        if tagged(self.flow.node(at).op, "divide"):
+            return tagged(op, "whole") or tagged(op, "root") == less
+        least = ("max" in bounds[0]) == (self.flow.above(at)[0] == copy)
+        return not less and (tagged(op, "root") and least or tagged(op, "whole") and least == (base(op) == "floor"))
+
     def _errors(self) -> Iterator[Finding]:
-        """Differences between a sum, or a narrowed value, and what it was made from: the error of its rounding."""
+        """Differences between a sum, or a narrowed value, and what it was made from, or between a result and the same
+        in a wider dtype: the error of its rounding."""
         for at in self.flow:
             node = self.flow.node(at)
             if not tagged(node.op, "sum"):
@@ -109,8 +137,10 @@ class _Judged:
             for above, kept in self.flow.unrounded(at):
                 made = self.flow.node(kept)
                 sources = {v for term in self.flow.above(kept) for v in self.flow.shown(term)}
-                others = [o for o in self.flow.above(at) if o != above and self.flow.shown(o) & sources]
-                if tagged(made.op, "sum", "cast") and others and self.flow.is_rounded(kept) and self._tell(at, kept):
+                others = [o for o in self.flow.above(at) if o != above]
+                parts = tagged(made.op, "sum", "cast") and any(self.flow.shown(o) & sources for o in others)
+                again = any(self.flow.is_same_but_wider(o, kept) for o in others)
+                if (parts or again) and self.flow.is_rounded(kept) and self._tell(at, kept):
                     title = (
                         f"compiled code computes the error of a rounding to {made.dtype} from values not yet rounded"
                     )
@@ -190,7 +220,7 @@ class _Judged:
             kind="measured",
             culprit=_result(name, node.dtype, line),
             flow=(FlowStep(line, name, node.module, node.dtype, node.dtype, "value", said=said),),
-            fix=self._fix(node.dtype, line, "measured"),
+            fix=self._fix(node.dtype, line, "measured", name),
             title=title,
             notes=(f"{ONCE}, {distance(worst)}",),
         )
@@ -255,13 +285,17 @@ class _Judged:
             kind=kind,
             culprit=culprit,
             flow=tuple(flow),
-            fix=self._fix(made.dtype, born, kind),
+            fix=self._fix(made.dtype, born, kind, name),
             title=title,
             notes=(note,),
         )
 
-    def _fix(self, dtype: str, born: Place, kind: str) -> Fix:
+    def _fix(self, dtype: str, born: Place, kind: str, name: str) -> Fix:
         recording = self.run.recording
+        if name.startswith("foreach_"):  # the compiler does not emulate roundings in operators over lists
+            left = compiling.leaving_out(recording.text, born, (name,))
+            change = f"leave {quoted(name)} out of the compiled code, with torch.compiler.disable"
+            return advise(born, change, f"its results are then rounded to {dtype}", edits=left, kind="compile")
         files = [f.file for p in recording.places for f in p.stack if f.user]
         edit = compiling.emulating(recording.text, files, self.region.name)
         wider = f"cast the value to float32 at {short(born)}, where it is made, so that no copy of it is rounded"
@@ -351,10 +385,13 @@ def _accepted(run: Run, region: Region) -> Iterator[Finding]:
 
 def _other(run: Run, region: Region) -> Iterator[Finding]:
     """Results whose dtype is not the one that eager gives."""
-    for step, computed in _computed(region):
+    for last, computed in _computed(region):
+        step = _began(region, last, computed)
         name = quoted(step.op)
         said = f"the program says {step.dtype}; compiled code computes and returns {computed}"
         change = f"cast the operands of {name} to {step.dtype} before it"
+        if tagged(step.op, "takes_dtype"):
+            change = f"pass dtype=torch.{step.dtype} to {name}"
         title = f"compiled {name} gives {computed} where eager gives {step.dtype}"
         yield _of_step(run, region, step, "other-dtype", (step.dtype, computed, said), change, title, computed)
 
@@ -400,6 +437,17 @@ def _computed(region: Region) -> Iterator[tuple[Step, str]]:
         computed = written.get(number, step.computed)
         if step.dtype in REAL and computed and computed != step.dtype:
             yield step, computed
+
+
+def _began(region: Region, step: Step, computed: str) -> Step:
+    """The first call of those that lead to one whose results have another dtype in compiled code."""
+    for made in region.graphs:
+        nodes = [n for n in made.nodes if n.step >= 0 and region.steps[n.step] is step and n.dtype == computed]
+        for above in (made.nodes[i] for i in (nodes[-1].inputs if nodes else ())):
+            before = region.steps[above.step] if above.step >= 0 else step
+            if before is not step and above.dtype == computed and before.dtype == step.dtype:
+                return _began(region, before, computed)
+    return step
 
 
 def _without_autocast(run: Run, region: Region) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..graph import reached
 from ..records.compiled import Node, Region
 from ..tables.dtypes import HALF, REAL
-from ..tables.operators import tagged
+from ..tables.operators import base, tagged
 
 
 class At(NamedTuple):
@@ -104,6 +104,42 @@ class Flow:
         """The values that a node's numbers are, or are selected from."""
         seen = reached([at], lambda here: self.above(here) if self.is_exact(here) else [])
         return {self.node(a).value for a in seen}
+
+    def bounds(self, at: At) -> Iterator[str]:
+        """Whose largest or smallest numbers a node has: the names of the operators that found them."""
+        seen = reached([at], lambda here: self.above(here) if self.is_exact(here) else [])
+        yield from (base(self.node(a).op) for a in seen if tagged(self.node(a).op, "extreme"))
+
+    def is_same_but_wider(self, at: At, kept: At) -> bool:
+        """Whether a node computes in a wider dtype what another computes in 16 bits."""
+        node, narrow = self.node(at), self.node(kept)
+        pairs = list(zip(self.above(at), self.above(kept)))
+        same = base(node.op) == base(narrow.op) and node.scalars == narrow.scalars and bool(pairs)
+        wider = node.dtype in REAL - HALF and len(node.inputs) == len(narrow.inputs)
+        return same and wider and all(self.shown(a) & self.shown(b) for a, b in pairs)
+
+    @cached_property
+    def _users(self) -> dict[At, list[At]]:
+        found: dict[At, list[At]] = {}
+        for at in self:
+            for above in self.above(at):
+                found.setdefault(above, []).append(at)
+        return found
+
+    def edges(self, at: At) -> Iterator[tuple[At, bool]]:
+        """The functions with an edge that get a number as it is, or its square, and whether one less that."""
+        waiting = [(at, False)]
+        while waiting:
+            here, less = waiting.pop()
+            for user in self._users.get(here, ()):
+                node = self.node(user)
+                alone = len(node.inputs) == 1
+                one = tagged(node.op, "difference") and alone and node.scalars[:1] == (1.0,)
+                squares = tagged(node.op, "product") and alone and node.scalars in ((), (2.0,))
+                if tagged(node.op, "edge"):
+                    yield user, less
+                elif one or squares or tagged(node.op, "view", "cast"):
+                    waiting.append((user, less or one))
 
     def is_rounded(self, at: At) -> bool:
         """Whether anybody gets a node's numbers rounded: memory holds them, or another node reads them so."""

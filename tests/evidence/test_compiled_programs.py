@@ -39,12 +39,18 @@ LEFT_OUT = {
     "second_result": "torch.compiler.disable(normalised)(x)",
     "token_mixing": 'torch.compiler.disable(torch.einsum)("bnc,nm->bmc", hidden.float(), self.weights)',
     "inner_autocast": "torch.compiler.disable(self.head)(hidden.float())",
+    "drawn_in_default": "torch.compiler.disable(torch.randn)(8)",
+    "lists_with_compensation": "torch.compiler.disable(torch._foreach_add_)(weights, rests)",
+    "loss_with_weight": "torch.compiler.disable(F.binary_cross_entropy)(scores.sigmoid(), target, weight=weight",
+    "mixed_huber": "torch.compiler.disable(self.loss)(self.value(x), target)",
     "scaled_by_power": "torch.compiler.disable(torch.ldexp)(blocks, exponents)",
 }
 """The call that runs eagerly after fix, where compiled code with the roundings of eager has another dtype still."""
 BY_FLOAT64 = {"nearest_code": "but half of its results are within 12.79% of float64, in eager within 16.07%"}
 """Programs whose compiled sums are rounded less often even so: at ties other codes are the nearest."""
-FIXED = [p.stem for p in SICK if "kind: accepted-mismatch" not in p.read_text("utf-8")]
+BY_HAND = "lists_with_compensation"
+"""Its eager run has findings that fix takes first."""
+FIXED = [p.stem for p in SICK if "kind: accepted-mismatch" not in p.read_text("utf-8") and p.stem != BY_HAND]
 
 
 @pytest.mark.slow
@@ -91,7 +97,7 @@ def test_a_sick_program_is_sick_only_when_compiled(name, tmp_path):
     dtype, measure = names["DTYPE"], names["measure"]
     assert measure(False, dtype) <= names["HEALTHY"]
     assert measure(True, dtype) >= names["SICK"]
-    if re.search(r"^kind: (unrounded|kept-wide|elided|saved)", names["__doc__"], re.M):
+    if re.search(r"^kind: (kept-wide|elided|saved)", names["__doc__"], re.M) and name not in LEFT_OUT:
         torch._dynamo.reset()
         with torch._inductor.config.patch(emulate_precision_casts=True):
             assert measure(True, dtype) <= names["HEALTHY"]

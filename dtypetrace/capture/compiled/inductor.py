@@ -7,6 +7,7 @@ data; ``missing`` says what a version of torch lacks.
 from __future__ import annotations
 
 import copy
+import operator
 import re
 import sys
 import threading
@@ -102,32 +103,56 @@ class Called:
 
 def called(node: Any) -> Called:
     """One node of a graph. ``meta`` has ``val`` in compiled graphs, ``example_value`` in captured ones."""
-    op = "input" if node.op == "placeholder" else "constant" if node.op == "get_attr" else name_of(node.target)
+    op, args, kwargs = _own(node)
     order: list[str] = []
 
     def take(argument: Any) -> str:
         order.append(argument.name)
         return "%"
 
-    text = str(torch.fx.map_arg((node.args, node.kwargs), take))
+    text = str(torch.fx.map_arg((args, kwargs), take))
     meta = node.meta
     value = meta["val"] if "val" in meta else meta.get("example_value")
     modules = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
     return Called(
         node.name,
         op,
-        dtype_of(value),
-        tuple(n.name for n in node.all_input_nodes),
+        "" if _takes_lists(node) else dtype_of(value),
+        tuple(dict.fromkeys(order)),
         (text, tuple(order)),
         _frames(meta.get("stack_trace") or ""),
         next((path for path, _ in reversed(modules.values())), ""),
         meta.get("seq_nr", -1),
         tuple(_sources(meta.get("from_node") or ())),
         bool(meta.get("low_precision_pointwise_barrier")),
-        tuple(float(a) for a in node.args if type(a) in (int, float)),
+        tuple(float(a) for a in args if type(a) in (int, float)),
         _nbytes(value),
         isinstance(value, (tuple, list)),
     )
+
+
+def _takes_lists(node: Any) -> bool:
+    """Whether a node of a compiled graph is an operator over lists (``aten._foreach_add.List``)."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._opname.startswith("_foreach_")
+
+
+def _element(node: Any) -> Any:
+    """The operator over lists of which a node takes one result; None for other nodes."""
+    made = node.args[0] if node.target is operator.getitem else None
+    return made if isinstance(made, torch.fx.Node) and _takes_lists(made) else None
+
+
+def _own(node: Any) -> tuple[str, Any, Any]:
+    """What a node calls, and with what. An operator over lists stands for one call with each of their elements: where
+    its result is taken. Itself it takes nothing."""
+    if _takes_lists(node):
+        return name_of(node.target), (), {}
+    if (made := _element(node)) is not None:
+        each = lambda given: given[node.args[1]] if isinstance(given, (tuple, list)) else given
+        name = name_of(made.target).replace("_foreach_", "", 1)
+        return name, tuple(map(each, made.args)), {k: each(v) for k, v in made.kwargs.items()}
+    op = "input" if node.op == "placeholder" else "constant" if node.op == "get_attr" else name_of(node.target)
+    return op, node.args, node.kwargs
 
 
 def _nbytes(value: Any) -> int:
@@ -313,7 +338,7 @@ def buffers(lowering: Any, taken: Taken) -> list[Buffer]:
                 Buffer(
                     names,
                     origin.name if origin is not None else "",
-                    frozenset(n.name for n in written.get_origins()),
+                    frozenset(_made_from(origin, written.get_origins())),
                     tuple(_reads(part, taken)),
                     body is not None and _rounds(body),
                     all(n in lowering.removed_buffers for n in names),
@@ -322,6 +347,20 @@ def buffers(lowering: Any, taken: Taken) -> list[Buffer]:
                 )
             )
     return found
+
+
+def _made_from(node: Any, origins: Any) -> Iterator[str]:
+    """The nodes that a buffer was made from; of operators over lists the elements that lead to it."""
+    yield from (n.name for n in origins)
+    waiting = [node] if node is not None else [n for n in origins if not _takes_lists(n)]
+    seen: set[Any] = set()
+    while waiting and any(map(_takes_lists, origins)):
+        node = waiting.pop()
+        made = _element(node)
+        if node not in seen and (made or node) in origins:
+            seen.add(node)
+            yield node.name
+            torch.fx.map_arg(_own(node)[1:], waiting.append)
 
 
 def _dtype(written: Any) -> str:

@@ -422,6 +422,127 @@ def sampling_from_bfloat16_logits():
     assert ((found > 0).sum(-1) >= 10).all()
 
 
+@program
+def gamma_of_images_bfloat16():
+    @torch.compile
+    def gamma(x, gain):
+        y = x * gain
+        low, high = y.amin((-2, -1), keepdim=True), y.amax((-2, -1), keepdim=True)
+        return ((y - low) / (high - low)).clamp(0, 1).sqrt()
+
+    assert gamma(torch.rand(2, 3, 32, 32).to(BF16), torch.tensor(0.7).to(BF16)).isfinite().all()
+
+
+@program
+def bands_bfloat16():
+    """The least and the largest are of the numbers themselves, or no function ends at them."""
+
+    @torch.compile
+    def bands(x, gain):
+        y = x * gain
+        wide = y.float()
+        share = (y / y.amax(-1, keepdim=True)).sqrt()
+        place = ((wide - wide.amin(-1, keepdim=True)) * 4).floor()
+        return share, place, (wide - wide.mean(-1, keepdim=True)).square().mean(-1).sqrt()
+
+    assert (bands(torch.rand(16, 64).to(BF16) + 1, torch.tensor(0.7).to(BF16))[1] >= 0).all()
+
+
+@program
+def clamped_angles_bfloat16():
+    @torch.compile
+    def angle(a, b):
+        cosine = (F.normalize(a, dim=-1) * F.normalize(b, dim=-1)).sum(-1)
+        return torch.acos(cosine.clamp(-0.99, 0.99))
+
+    a = torch.randn(16, 32).to(BF16).requires_grad_()
+    angle(a, torch.randn(16, 32).to(BF16)).float().mean().backward()
+    assert a.grad.isfinite().all()
+
+
+@program
+def lists_of_master_weights():
+    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).to(BF16)
+    masters = [p.detach().float().clone() for p in model.parameters()]
+    averages = [m.clone() for m in masters]
+    forward = torch.compile(model)
+
+    @torch.compile
+    def update(masters, averages, gradients):
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        torch._foreach_mul_(gradients, (1 / (norm + 1e-6)).clamp(max=1.0))
+        torch._foreach_add_(masters, gradients, alpha=-1e-2)
+        torch._foreach_lerp_(averages, masters, 0.1)
+
+    for _ in range(2):
+        model.zero_grad()
+        forward(torch.randn(16, 32).to(BF16)).float().square().mean().backward()
+        update(masters, averages, [p.grad.float() for p in model.parameters()])
+        with torch.no_grad():
+            for p, m in zip(model.parameters(), masters):
+                p.copy_(m)
+
+
+@program
+def own_softmax_bfloat16():
+    @torch.compile
+    def attend(q, k, v):
+        scores = (q @ k.transpose(-1, -2)).float() / q.shape[-1] ** 0.5
+        weights = (scores - scores.amax(-1, keepdim=True).detach()).exp()
+        return (weights / weights.sum(-1, keepdim=True)).to(v.dtype) @ v
+
+    q, k, v = (torch.randn(2, 16, 32).to(BF16).requires_grad_() for _ in range(3))
+    attend(q, k, v).float().square().mean().backward()
+    assert q.grad.isfinite().all()
+
+
+class Scan(nn.Module):
+    """A state in float32 that bfloat16 drives."""
+
+    def __init__(self, width=16, states=4):
+        super().__init__()
+        self.rate = nn.Parameter(torch.zeros(width, states))
+        self.gate, self.into, self.out = nn.Linear(width, width), nn.Linear(width, states), nn.Linear(width, width)
+
+    def forward(self, x):
+        delta = F.softplus(self.gate(x))
+        decay = torch.exp(-delta.float()[..., None] * self.rate.float().exp())
+        drive = (delta * x)[..., None] * self.into(x)[..., None, :]
+        state, seen = torch.zeros_like(decay[:, 0]), []
+        for t in range(x.shape[1]):
+            state = decay[:, t] * state + drive[:, t].float()
+            seen.append(state.sum(-1))
+        return self.out(F.silu(torch.stack(seen, 1).to(x.dtype)))
+
+
+@program
+def scan_bfloat16():
+    train(Scan().to(BF16), lambda m, x: m(x).float().square().mean(), [torch.randn(2, 4, 16).to(BF16)] * 2)
+
+
+@program
+def autoencoder_autocast():
+    layers = nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.Hardswish(), nn.ConvTranspose2d(8, 3, 4, 2, 1)
+    model = nn.Sequential(*layers, nn.Sigmoid()).to(memory_format=torch.channels_last)
+    train(model, lambda m, x: (m(x) - x).abs().mean(), [torch.rand(4, 3, 16, 16)] * 2, autocast=BF16)
+
+
+@program
+def noise_bfloat16():
+    net = nn.Sequential(nn.Linear(8, 32), nn.SiLU(), nn.Linear(32, 8)).to(BF16)
+    keep = torch.cos(torch.linspace(0, 1.5, 100)) ** 2
+
+    @torch.compile
+    def loss(x):
+        noise = torch.randn(x.shape, dtype=x.dtype)
+        level = keep[torch.randint(0, 100, (x.shape[0],))][:, None]
+        noisy = level.sqrt() * x.float() + (1 - level).sqrt() * noise.float()
+        return (net(noisy.to(x.dtype)).float() - noise.float()).square().mean()
+
+    loss(torch.randn(32, 8).to(BF16)).backward()
+    assert net[0].weight.grad.isfinite().all()
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)

@@ -244,7 +244,7 @@ class RecordingBuilder:
     def made(
         self, dtype: str, how: str = "factory", op: str = "", *, of: Made | None = None, explicit: bool = False, module: str = "",
         library: str = "", below: int = -1, reads: tuple[Read, ...] = (), default: int = -1, shape: tuple[int, ...] = (4, 4),
-        text: str = "«pass»",
+        text: str = "«pass»", name: str = "",
     ) -> Made:  # fmt: skip
         """A tensor whose dtype is decided here; ``of``: the tensor that it is made from."""
         names = {"factory": "ones", "cast": "to", "conversion": "from_numpy", "parameter": "Linear", "load": "load"}
@@ -252,7 +252,7 @@ class RecordingBuilder:
         source = (of.dtype,) if of is not None else ()
         parents = (of.event,) if of is not None and how in ("promotion", "form") else ()
         event = Event(
-            how, op or names.get(how, how), place, module, source, dtype, parents, reads, "", default, explicit
+            how, op or names.get(how, how), place, module, source, dtype, parents, reads, name, default, explicit
         )
         self.events.append(event)
         return Made(dtype, len(self.events) - 1, shape=shape)

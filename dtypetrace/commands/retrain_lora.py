@@ -41,10 +41,11 @@ def retrain_lora(
     one if it computes in float16. keep: leave the adapters in float32 and trained, instead of restoring everything
     (weights, dtypes, gradients, buffers, modes, random numbers).
 
-    Returns a ``RetrainingResult``: ``confirmed``, ``why``, ``adapters`` (each with its verdict in both runs: ``before``
-    as it is, ``after`` in float32), ``to_dataframe()``. An error that ends only one of the runs is reported in the
-    result; one that ends both is raised, after the state is restored. Raises ValueError where there are no adapters or
-    too few steps, TypeError for what cannot be called or is not a loss.
+    Returns a ``RetrainingResult``: ``confirmed`` (whether the adapters were measured to learn in float32; whether they
+    learn as they are is each adapter's ``before.verdict``), ``why``, ``adapters`` (each with its verdict in both runs:
+    ``before`` as it is, ``after`` in float32), ``to_dataframe()``. An error that ends only one of the runs is reported
+    in the result; one that ends both is raised, after the state is restored. Raises ValueError where there are no
+    adapters or too few steps, TypeError for what cannot be called or is not a loss.
 
     The float32 run confirms that the adapters learn if three things are true. In each adapter, at least half of the
     numbers whose gradient is not zero moved, and not only by weight decay (with a suitable dtype all but a few per cent

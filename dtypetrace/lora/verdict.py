@@ -162,7 +162,8 @@ class Retraining:
 
     @property
     def confirmed(self) -> bool:
-        """Whether the float32 run was measured to learn; ``retrain_lora`` documents the thresholds."""
+        """Whether the adapters were measured to learn with their weights in float32 (``after``). It says nothing about
+        the adapters as they are (``before``); False means that these steps did not show it."""
         return not self.objections
 
     def by_verdict(self, run: str) -> list[tuple[str, list[AdapterVerdict]]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,20 @@ _PATIENCE = 1.5
 _running: list[subprocess.Popen[bytes]] = []
 
 
-def run(command: Sequence[str], seconds: float | None = None, **options: Any) -> int:
-    """Runs a process and returns its exit status; ``options`` are those of ``subprocess.Popen``. Raises
-    subprocess.TimeoutExpired after so many seconds."""
+def run(
+    command: Sequence[str], seconds: float | None = None, waiting: Callable[[float], None] | None = None, **options: Any
+) -> int:
+    """Runs a process and returns its exit status; ``options`` are those of ``subprocess.Popen``. ``waiting`` is told
+    each second how many have passed. Raises subprocess.TimeoutExpired after so many seconds."""
+    began = time.monotonic()
     process = subprocess.Popen(command, **options)
     _running.append(process)
     try:
-        return process.wait(seconds)
+        while waiting is not None and (seconds is None or time.monotonic() - began < seconds - 1):
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(1.0)
+            waiting(time.monotonic() - began)
+        return process.wait(None if seconds is None else max(seconds - (time.monotonic() - began), 0.0))
     finally:
         _end(process)
 

@@ -19,7 +19,7 @@ from ..records.ledger import Ledger
 from ..records.text import ProgramText
 from ..source.patch import Patch
 from . import children
-from .clock import Clock, OutOfTime
+from .clock import Clock, OutOfTime, in_words
 
 
 class Ended(TypedDict):
@@ -134,14 +134,28 @@ class Runner:
         """Runs it and returns the exit status; the run writes its answer to the file that the request names."""
         left = self.clock.left
         sys.stderr.flush()
-        return children.run(
-            [sys.executable, *interpreter_options(), "-m", "dtypetrace.commands.healed_run", str(request)],
-            max(left, 0.0) if left is not None else None,
-            stdin=subprocess.DEVNULL,
-            stdout=2 if shown else subprocess.DEVNULL,
-            stderr=None if shown else subprocess.DEVNULL,
-            env={"PYTHONHASHSEED": "0", **os.environ},
-        )
+        told = not shown and sys.stderr.isatty()  # what the program prints would mix with it
+        try:
+            return children.run(
+                [sys.executable, *interpreter_options(), "-m", "dtypetrace.commands.healed_run", str(request)],
+                max(left, 0.0) if left is not None else None,
+                _tell if told else None,
+                stdin=subprocess.DEVNULL,
+                stdout=2 if shown else subprocess.DEVNULL,
+                stderr=None if shown else subprocess.DEVNULL,
+                env={"PYTHONHASHSEED": "0", **os.environ},
+            )
+        finally:
+            print("\r" + " " * _TOLD + "\r", end="", file=sys.stderr, flush=True) if told else None
+
+
+_TOLD = 24
+"""Columns of the line that says how long a run takes."""
+
+
+def _tell(seconds: float) -> None:
+    """Says on a terminal how long the run has taken; the next line takes the place of it."""
+    print(f"\r  {in_words(seconds)} ...".ljust(_TOLD), end="", file=sys.stderr, flush=True)
 
 
 def _outcome(answer: dict[str, Any], trace: Path, patch: Patch) -> Outcome:

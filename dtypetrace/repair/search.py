@@ -415,6 +415,10 @@ class Repair:
             why = "the healed run rounds what it writes into integers, so it is not compared"
             ended = f"the patched run reaches its end with finite values ({count} checked)"
             return Proof(True, f"nothing is refused; {ended}; {why}{self._steps(patched)}", rounds)
+        if not finite(self.healed) and (count := finite(patched)):
+            why = "the healed run computes numbers that are not finite, so it is not compared"
+            ended = f"the patched run reaches its end with finite values ({count} checked)"
+            return Proof(True, f"nothing is refused; {ended}; {why}{self._steps(patched)}", rounds)
         own = evidence(patched, self.start("the same patch again, because values differ"))
         if own and _worst(own) > allowed * _SAME_PROGRAM:
             why = "nothing is refused, but two runs of the patched program differ: it is not deterministic"

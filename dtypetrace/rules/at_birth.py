@@ -204,6 +204,8 @@ def birth(case: Case) -> Iterator[Fix]:
         edit = dictionaries.at_load(case.recording, case.here, case.born)
     else:
         edit = editing.at_birth(case.recording, kind, case.here, case.born)
+        if kind == "load" and case.culprit.holder is not None and edit is not None and edit.change.target == CAST:
+            edit = None  # what is loaded for a module may be a dictionary, which has no cast
     words = birth_words(case.culprit, case.born)
     appended = edit is None or edit.change.target == CAST
     if kind == "cast" and appended and wider(case.born, case.culprit.dtype):

@@ -359,6 +359,33 @@ def _took_what_was_left(case: Collision, root: Event) -> bool:
     )
 
 
+def taken_from_file(case: Collision) -> Verdict | None:
+    """Weights that took a checkpoint's dtype by being assigned are wrong where they meet the dtype that the model had
+    before, and no line after the load names the checkpoint's.
+
+    A load that copies keeps the model's dtype.
+    """
+    events, weights = case.recording.events, [w for w in case.sides if w.holder == "parameter"]
+    loads = {w.event for w in weights}
+    if case.refused.wants != "agree" or len(loads) != 1 or len(case.present) != 2 or not weights[0].name:
+        return None
+    load, loaded = loads.pop(), weights[0].dtype
+    wanted, model = case.other(loaded), {p.event for p in case.refused.model if p.dtype == loaded}
+    if load < 0 or events[load].how != "load" or loaded not in FLOATING or model != {load}:
+        return None
+    own = {w.name.rpartition(".")[2] for w in weights}
+    made = max((n for n, e in enumerate(events[:load]) if e.how == "parameter" and e.name in own), default=-1)
+    lines = [graph.lineage(case.recording, w.event) for w in case.sides if w.dtype == wanted]
+    others = {line.root for line in lines if line is not None}
+    cast = [e for e in events[made + 1 : load] if e.how == "cast" and e.explicit and e not in others]
+    named = [e for e in events[load + 1 :] if e.to == loaded and (e.explicit or e.reads)]
+    if made < 0 or (cast or [events[made]])[-1].to != wanted or named:
+        return None
+    if any(u.dtype == loaded for u in case.recording.unchanged) or case.refused.autocast.endswith(f":{loaded}"):
+        return None
+    return Verdict(wanted, f"the model was {wanted} until the load, and nothing after it names {loaded}")
+
+
 def cast_of_a_part(case: Collision) -> Verdict | None:
     """Where only a part of a model was cast, the result of that part is wrong where it meets the weights of the rest.
 
@@ -612,6 +639,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     sum_of_widened,
     float64_from_numpy,
     default_left_behind,
+    taken_from_file,
     cast_of_a_part,
     most_parameters,
     destination,

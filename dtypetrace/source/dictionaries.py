@@ -67,18 +67,28 @@ def loads_state(recording: Recording, place: Place) -> bool:
 
 
 def _entry_passed(spot: Spot) -> ast.expr | None:
-    """The only entry of a loaded dictionary (``checkpoint["model"]``) that the function passes to ``load_state_dict``
-    to be assigned."""
-    above = spot.file.parents.get(spot.node)
+    """What ``load_state_dict`` is given to assign, if that is the only entry of a loaded dictionary that the function
+    passes to it (``checkpoint["model"]``), or what the line of the load made of it."""
+    above: ast.AST | None = spot.file.parents.get(spot.node)
+    itself = isinstance(above, ast.Assign)
+    while above is not None and not isinstance(above, ast.stmt):
+        above = spot.file.parents.get(above)
     if not isinstance(above, ast.Assign) or len(above.targets) != 1 or not isinstance(above.targets[0], ast.Name):
         return None
     name, found = above.targets[0].id, []
     for call in ast.walk(_scope(spot.file, above)):
         if isinstance(call, ast.Call) and expressions.last_part(call.func) == _LOADS and call.args:
             given, assigns = call.args[0], any(k.arg == "assign" for k in call.keywords)
-            if assigns and isinstance(given, ast.Subscript) and ast.unparse(given.value) == name:
+            entry = isinstance(given, ast.Subscript) and ast.unparse(given.value) == name
+            if assigns and (entry or not itself and ast.unparse(given) == name and not _entry_of(spot)):
                 found.append(given)
     return found[0] if len(found) == 1 else None
+
+
+def _entry_of(spot: Spot) -> bool:
+    """Whether a line takes an entry of what it loads: ``torch.load(file)["model"]``."""
+    above = spot.file.parents.get(spot.node)
+    return isinstance(above, ast.Subscript) and above.value is spot.node
 
 
 def _passed(call: ast.AST, text: str) -> bool:

@@ -398,6 +398,35 @@ def test_swapping_twice_changes_nothing():
 # ---------------------------------------------------------------- parts, sums, families
 
 
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("wide", [True, False], ids=["float32 model", "half model"])
+def test_taken_from_file(half, wide):
+    """A checkpoint's dtype that nothing asks for, in a model as it was made or in one that was cast."""
+    b = RecordingBuilder()
+    made = b.made("float32", "parameter", name="weight")
+    if not wide:
+        b.made(half, "cast", of=made, explicit=True)
+    loaded, right = (half, "float32") if wide else ("float32", half)
+    load = b.made(loaded, "load", explicit=True)
+    x = b.made(right, "factory" if wide else "cast", explicit=not wide)
+    b.refused("linear", x, load.as_parameter("layer.0.weight"), module="net.layer.0", model=weights(loaded, load))
+    both_ways(b, "taken from file", right, loaded)
+
+
+@pytest.mark.parametrize("asks", ["before the load", "after the load"])
+def test_a_checkpoint_in_the_dtype_that_the_program_asks_for(asks):
+    b = RecordingBuilder()
+    made = b.made("float32", "parameter", name="weight")
+    if asks == "before the load":
+        b.made("float16", "cast", of=made, explicit=True)
+    load = b.made("float16", "load", explicit=True)
+    x = b.made("float32")
+    if asks == "after the load":
+        b.made("float16", "cast", of=x, explicit=True)
+    b.refused("linear", x, load.as_parameter("layer.0.weight"), module="net.layer.0", model=weights("float16", load))
+    both_ways(b, "most parameters", "float16", "float32")
+
+
 def part_cast(half: str, *, rest_first: bool = True) -> tuple[RecordingBuilder, Made, Made, tuple[Parameter, ...]]:
     """A model of which one part was cast by itself, and a value that leaves the part."""
     b = RecordingBuilder()

@@ -142,7 +142,9 @@ def _towards(recording: Recording, base: int, added: int) -> bool:
 def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     dtype = target.dtype
     like = run.made_like(target, None)
-    origin = like or run.asked_like(target) or run.origin(target.event, dtype, target.name or None)
+    origin = (
+        like or run.asked_like(target) or _named(run, target) or run.origin(target.event, dtype, target.name or None)
+    )
     entry = _entry(run, target) if op.phase == "optimizer" else ""
     name = entry or target.name or origin.name or _kept(run, op, target)
     called = quoted(name) if name else _without_name(run, op)
@@ -170,6 +172,15 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         ),
     )
     return replace(found, tried=_tried(run, op, v))
+
+
+def _named(run: Run, target: Input) -> Origin | None:
+    """The cast by which the program named a tensor's dtype last, though it had that dtype already: whatever came
+    before, it would have this one."""
+    event = run.recording.events[target.event] if target.event >= 0 else None
+    if event is None or event.how != "attribute" or not event.explicit or event.to != target.dtype:
+        return None
+    return Origin("cast", None, event.op, graph.place_of(run.recording, event.place), True)
 
 
 def _of_stored(run: Run, op: Op, v: Value) -> Finding:

@@ -54,7 +54,7 @@ _TURN = 2.0**-5
 
 
 def find(run: Run) -> list[Finding]:
-    """One finding for each code and place where the integers' dtype was decided, or where they wrapped. What is
+    """One finding for each code and line where the integers' dtype was decided, or where they wrapped. What is
     computed from integers that wrapped is none of its own."""
     found: dict[tuple[object, ...], Finding] = {}
     spoilt = {v.op for v in run.recording.values if (v.spoilt or v.cut) and run.ops[v.op].phase in FORWARD}
@@ -63,7 +63,8 @@ def find(run: Run) -> list[Finding]:
             continue
         f = _judged(run, v)
         if f is not None and f.culprit is not None:
-            found.setdefault((f.code, f.culprit.origin.place.stack[:1] or f.site.stack[:1]), f)
+            at = f.culprit.origin.place.stack[:1] or f.site.stack[:1]
+            found.setdefault((f.code, *((frame.file, frame.line) for frame in at)), f)
     return list(found.values())
 
 
@@ -124,8 +125,10 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
     def passes(n: int) -> bool:
         return n not in apart and goes_on(n) and run.ops[n].outputs[0] != "bool"
 
-    below = (n for n, _ in run.below(numbers, passes, _FAR) if n not in apart and n not in numbers and goes_on(n))
-    return any(run.ops[n].outputs[0] in REAL or _by_size(run, n) for n in below)
+    taken = [n for n, _ in run.below(numbers, passes, _FAR) if n not in apart and n not in numbers]
+    below = [n for n in taken if goes_on(n)]
+    real = any(run.ops[n].op == "float" and not run.ops[n].outputs for n in taken)  # a number of Python's
+    return real or any(run.ops[n].outputs[0] in REAL or _by_size(run, n) for n in below)
 
 
 def _by_size(run: Run, number: int) -> bool:

@@ -229,12 +229,13 @@ def _of_operands(run: Run, number: int) -> Iterator[tuple[Edit, ...]]:
         return
     place, wide = run.place(op), _made_wide(op)
     narrow = [n for n, i in enumerate(op.inputs) if i.dtype in REAL and wider(wide, i.dtype)]
-    edits = {
-        n: edit
-        for n in narrow
-        if (edit := editing.at_call(run.recording, CallOperand(place, op.op, op.module, argument_of(op, n), n), wide))
-        is not None
-    }
+    edits = dict[int, Edit]()
+    for n in narrow:
+        at = run.written_at(op, n)
+        taken = CallOperand(place, op.op, op.module, argument_of(op, n), at) if at is not None else None
+        edit = editing.at_call(run.recording, taken, wide) if taken is not None else None
+        if edit is not None:
+            edits[n] = edit
     if not edits:
         return
     for chosen in (narrow, list(edits)[:1]):

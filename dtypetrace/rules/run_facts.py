@@ -268,12 +268,25 @@ class Run:
             name, written = f"a {i.holder} of {quoted(module)}" if module else f"a {i.holder}", ""
         else:
             name = argument_of(op, index)
-            text, frame = self.recording.text, place.stack[0] if place.stack else None
-            known = frame is not None and not (len(op.inputs) == 1 and operands.either_side(text, frame, op.op))
-            written = operands.argument(text, frame, op.op, op.module, name, index) if frame and known else ""
+            frame, at = place.stack[0] if place.stack else None, self.written_at(op, index)
+            written = ""
+            if frame is not None and at is not None:
+                written = operands.argument(self.recording.text, frame, op.op, op.module, name, at)
             name = name if written else _ROLES.get(name, name)
         origin = self.origin(i.event, expected, i.name or None)
         return Operand(index, name, i.dtype, i.shape, op.device, i.holder, origin, written)
+
+    def written_at(self, op: Op, index: int) -> int | None:
+        """The number of an operand among those that the program writes, where Python's numbers have a place, too; None
+        where the text does not say it."""
+        if name_of(op) == "where" and len(op.inputs) < 3:
+            return None if index else 0
+        place = self.place(op)
+        if len(op.inputs) != 1 or not place.stack:
+            return index
+        made = op.inputs[0].producer
+        before = self.place(self.ops[made]) if made >= 0 else graph.NOWHERE
+        return operands.tensor_side(self.recording.text, place.stack[0], op.op, before)
 
     def _within(self, op: Op, name: str) -> str:
         """A parameter's name in the outermost module called."""

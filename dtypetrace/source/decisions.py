@@ -16,7 +16,7 @@ from ..records import Place
 from ..records.text import ParsedFile, ProgramText
 from ..tables.dtypes import ALIASES, DTYPES
 from . import attributes
-from .expressions import Function, assignments_in, call_at, dotted, function_around, last_part, passed
+from .expressions import Function, assignments_in, call_at, default_of, dotted, function_around, last_part, passed
 
 _DEEPEST = 12
 """How many names are followed; a longer chain is more likely a loop."""
@@ -135,7 +135,7 @@ class _Finder:
         for call, (_, value) in given:
             if value is not None:
                 yield from self.follow(_At(call.file, value, call.level), depth + 1)
-        default = _default(function, name)
+        default = default_of(function, name)
         if default is not None and (not given or any(value is None for _, (_, value) in given)):
             yield from self.follow(_At(at.file, default, -1), depth + 1)
 
@@ -225,13 +225,3 @@ def _outside(file: ParsedFile, node: ast.AST) -> bool:
 def _names(function: Function) -> list[str]:
     a = function.args
     return [p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
-
-
-def _default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
-    a = function.args
-    positional = [*a.posonlyargs, *a.args]
-    first = len(positional) - len(a.defaults)
-    for number, parameter in enumerate(positional):
-        if parameter.arg == name:
-            return a.defaults[number - first] if number >= first else None
-    return next((d for p, d in zip(a.kwonlyargs, a.kw_defaults) if p.arg == name), None)

@@ -199,6 +199,17 @@ def function_around(file: ParsedFile, node: ast.AST) -> Function | ast.Module:
     return file.tree
 
 
+def default_of(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
+    """The default of a function's argument; None where it has none."""
+    a = function.args
+    positional = [*a.posonlyargs, *a.args]
+    first = len(positional) - len(a.defaults)
+    for number, parameter in enumerate(positional):
+        if parameter.arg == name:
+            return a.defaults[number - first] if number >= first else None
+    return next((d for p, d in zip(a.kwonlyargs, a.kw_defaults) if p.arg == name), None)
+
+
 def repeats(text: ProgramText, frame: Frame) -> bool:
     """Whether one call of the function that runs in a frame may run the frame's expression several times; True, too,
     where the text does not show it."""

@@ -14,11 +14,13 @@ from functools import lru_cache
 from ..records import Frame, Place, Refused, Witness
 from ..records.text import ParsedFile, ProgramText
 from .expressions import (
+    Assignment,
     arguments,
     assignments,
     assignments_in,
     augmented,
     call_at,
+    default_of,
     dotted,
     expression_at,
     function_around,
@@ -74,10 +76,65 @@ def written_operands(text: ProgramText, frame: Frame) -> list[str]:
     return [plain(a) for a in arguments(node)] if isinstance(node, ast.Call) else []
 
 
-def either_side(text: ProgramText, frame: Frame, op: str) -> bool:
-    """Whether the text does not say which side of an operator is its only tensor (``b2 * second``)."""
-    node = expression_at(text, frame)
-    return isinstance(node, ast.BinOp) and op in ("add", "mul") and bool(plain(node.left) and plain(node.right))
+def tensor_side(text: ProgramText, frame: Frame, op: str, made: Place) -> int | None:
+    """Which operand of the operator that the frame was in is its only tensor, made at a place: of ``b2 * second`` the
+    text does not say it (None), but the other one may be written as a number, or this one be made within the
+    expression."""
+    node, file = expression_at(text, frame), text.parsed(frame.file)
+    if not isinstance(node, ast.BinOp) or file is None or op not in ("add", "mul"):
+        return 0
+    sides = (node.left, node.right)
+    numbers = [_is_number(file, side) for side in sides]
+    if any(numbers):
+        return None if all(numbers) else numbers.index(False)
+    inner = made.stack[0] if made.stack else None
+    if inner is None or inner.file != frame.file or inner.column is None or inner.end_column is None:
+        return None
+    ends = (inner.line, inner.column), (inner.end_line or inner.line, inner.end_column)
+    within = [all(file.contains(side, *end) for end in ends) for side in sides]
+    return within.index(True) if any(within) else None
+
+
+_NUMBERS = frozenset({"float", "int", "len", "item"})
+"""Functions and methods that give numbers of Python's."""
+_DEEPEST = 4
+
+
+def _is_number(file: ParsedFile, node: ast.expr, deep: int = 0) -> bool:
+    """Whether the text says that an expression is a number of Python's: it computes with such numbers alone, or with
+    names that are only given them, as an argument that has one as its default."""
+    if number_of(node) is not None:
+        return True
+    if isinstance(node, ast.BinOp):
+        return _is_number(file, node.left, deep) and _is_number(file, node.right, deep)
+    if isinstance(node, ast.Call):
+        return (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in _NUMBERS
+    name = dotted(node)
+    if name is None or deep == _DEEPEST:
+        return False
+    function = function_around(file, node)
+    passed_in = isinstance(function, ast.FunctionDef) and name in {
+        getattr(a, "arg", "") for a in ast.walk(function.args)
+    }
+    assigned = assignments_in(function, name) if passed_in else assignments(file, node, name)
+    given = [value for a in assigned for value in _given_to(a, name)]
+    given += [n.value for n in ast.walk(file.tree) if isinstance(n, ast.AugAssign) and dotted(n.target) == name]
+    if not assigned and isinstance(function, ast.FunctionDef):
+        given.append(default_of(function, name))
+    return bool(given) and all(value is not None and _is_number(file, value, deep + 1) for value in given)
+
+
+def _given_to(assignment: Assignment, name: str) -> list[ast.expr | None]:
+    """The values that a statement assigns to a name; None for one that is a part of another value."""
+    given: list[ast.expr | None] = []
+    for target in assignment.targets if isinstance(assignment, ast.Assign) else [assignment.target]:
+        if dotted(target) == name:
+            given.append(assignment.value)
+        elif isinstance(target, ast.Tuple) and (names := [dotted(t) for t in target.elts]).count(name):
+            value = assignment.value
+            matches = isinstance(value, ast.Tuple) and len(value.elts) == len(names)
+            given.append(value.elts[names.index(name)] if matches else None)
+    return given or [None]
 
 
 def passed(text: ProgramText, frame: Frame, name: str, position: int) -> str:

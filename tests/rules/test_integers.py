@@ -123,6 +123,19 @@ FOUND = {
         "packed = torch.arange(256).to(torch.int8).view(64, 4)\ncode = torch.stack([packed & 3, packed >> 6])\nw = code - 1.5",
         "DT301",
     ),
+    "steps that Python takes as floating numbers": (
+        "a = torch.arange(0, 250, 5).byte()\nedges = [float(a[n] - a[-1]) ** 2 for n in range(40)]",
+        "DT301",
+    ),
+    "a square root": (
+        "import math\na = torch.arange(90, dtype=torch.int8)\nlengths = [math.sqrt(n * n & 127) for n in a]\n"
+        "areas = [float(n * n) for n in a]",
+        "DT301",
+    ),
+    "two products on one line": (
+        "a = torch.full((8,), 99, dtype=torch.uint8)\nb = [(a * a).float(), (a * 3 + a).float()]",
+        "DT301",
+    ),
     "the upper byte": (
         "word = torch.arange(0, 65536, 255).to(torch.int16)\nupper = torch.bitwise_right_shift(word, 8).float()",
         "DT301",
@@ -164,6 +177,9 @@ FINE = {
     "an angle of a turn in 256": "turn = torch.arange(900).to(torch.uint8)\nrest = ((turn - turn[0]) % 64).float()",
     "settings": "setting = torch.tensor([2.0**30, 3.0])\nmost = int(setting[0])",
     "small numbers that Python takes": "for n in torch.arange(3.0) * 100: int(n)",
+    "steps in range that Python takes": "a = torch.arange(0, 250, 5).byte()\ne = [float(a[-1] - a[n]) ** 2 for n in range(40)]",
+    "a check byte that Python takes": "a = torch.arange(200).byte()\nfirst = float((a[7] * 31 + a[9]) % 16)",
+    "a check byte that Python compares": "a = torch.arange(200).byte()\nsame = [int(a[n] * 31) == 7 for n in range(9)]",
     "a negative": "image = torch.arange(250, dtype=torch.uint8)\nnegative = ~image / 2",
     "an inverted mask of bits": "flags = torch.tensor([0, 1, 1], dtype=torch.uint8)\nleft = ((~flags) & 1).float()",
     "an inverted mask": "mask = torch.tensor([0, 1, 1], dtype=torch.uint8)\nkept = (~mask.bool()).float() + (1 - mask).float()",

@@ -127,6 +127,46 @@ def test_a_call_of_half_numbers_gets_its_operands_in_float32(squares, wide, tmp_
     assert ran(tmp_path, again, name="again.py").findings == ()
 
 
+GUIDED_BY_NUMBER = """
+import torch
+torch.manual_seed(0)
+
+class Guide:
+    def __init__(self, strength=900.0, power=0.5):
+        self.strength, self.power = strength, power
+
+    def __call__(self, y, other):
+        return (MADE).float().abs().log().sum().item()
+
+net = nn.Linear(8, 8).half()
+with torch.no_grad():
+    x = net(torch.ones(4, 8).half() * 900)
+    print(Guide()(x, x * 0.25))
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "wide"),
+    [
+        ("900.0 * y", "900.0 * y.to(torch.float32)"),
+        ("self.strength * (y - other)", "self.strength * ((y - other).to(torch.float32))"),
+        ("y * self.strength", "y.to(torch.float32) * self.strength"),
+        ("self.strength / (1 - self.power ** 2) * y", "self.strength / (1 - self.power ** 2) * y.to(torch.float32)"),
+    ],
+)
+def test_not_the_number_but_the_tensor_is_cast(made, wide, tmp_path):
+    program = ran(tmp_path, GUIDED_BY_NUMBER.replace("MADE", made))
+    assert program.only.code == "DT301"
+    again = repaired(program)
+    assert again == program.text.replace(made, wide)
+    assert ran(tmp_path, again, name="again.py").findings == ()
+
+
+def test_where_the_text_does_not_say_which_side_is_the_tensor_there_is_no_diff(tmp_path):
+    text = GUIDED_BY_NUMBER.replace("MADE", "other * y").replace("(x, x * 0.25)", "(x, [900.0][0])")
+    assert ran(tmp_path, text).only.fix.edits == ()
+
+
 SHAPED = SIZES.replace("SQUARES", "x.square().sum(-1, keepdim=True)")
 
 
@@ -263,6 +303,25 @@ def test_no_diff_makes_an_average_of_the_weight_itself(cast, wide, tmp_path):
     assert wide in again
     apart = "assert all(a.data_ptr() != p.data_ptr() for a, p in zip(average, net.parameters()))"
     assert ran(tmp_path, f"{again.rstrip()}\n{apart}\n", name="again.py").findings == ()
+
+
+NAMED_AGAIN = """
+    import torch
+    torch.manual_seed(0)
+    net = nn.Linear(8, 8).bfloat16()
+    average = [p.detach().to(torch.bfloat16).clone() for p in net.parameters()]
+    with torch.no_grad():
+        for step in range(12):
+            for a, p in zip(average, net.parameters()):
+                a.mul_(0.9999).add_(p, alpha=0.0001)
+    """
+
+
+def test_a_cast_that_names_the_dtype_once_more_is_where_it_is_decided(tmp_path):
+    """Whatever the weights are, this line makes the average bfloat16."""
+    program = ran(tmp_path, NAMED_AGAIN)
+    assert program.only.code == "DT307" and program.only.culprit.origin.place.line == 4
+    assert "p.detach().to(torch.float32" in repaired(program)
 
 
 GUIDED = """

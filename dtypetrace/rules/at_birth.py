@@ -223,7 +223,36 @@ def birth(case: Case) -> Iterator[Fix]:
     if edit is not None and kind == "factory" and edit.change.target == CAST:
         words = cast_words((edit,), case.born)  # the factory is a library's, and its call takes no dtype
     others = (*alternatives.uncast(case), *alternatives.others(case))
+    if edit is not None and len(edits := (edit, *_made_beside(case, edit))) > 1:
+        many = f"create these modules in {case.born}, or cast them with .to({spell(case.born)}) after they are made"
+        yield advise(case.here, many, edits=edits, safe=True, others=others)
     yield advise(case.here, words, edits=edit, safe=True, others=others)
+
+
+def _made_beside(case: Case, edit: Edit) -> tuple[Edit, ...]:
+    """The same edit of what else the module's constructor made in the culprit's dtype without naming it: it would be
+    refused next."""
+    frame, born = case.here.stack[0], case.born
+    if (
+        case.origin.kind != "parameter"
+        or case.culprit.holder != "parameter"
+        or frame.function.rpartition(".")[2] != ("__init__")
+        or born is None
+    ):
+        return ()
+    found = {edit.start: edit}
+    for p in case.refused.model:
+        event = case.recording.events[p.event] if p.event >= 0 and p.dtype == case.culprit.dtype else None
+        if event is None or event.how != "parameter" or event.explicit or event.default >= 0:
+            continue
+        own = editing.from_user(graph.place_of(case.recording, event.place))
+        same = own.stack and (own.stack[0].file, own.stack[0].function) == (frame.file, frame.function)
+        if not same or own.stack[1:] != case.here.stack[1:]:
+            continue
+        more = editing.at_birth(case.recording, "parameter", own, born)
+        if more is not None:
+            found.setdefault(more.start, more)
+    return tuple(found.values())[1:]
 
 
 def _passed_in(case: Case) -> Edit | None:

@@ -214,6 +214,9 @@ def scalar_limit(case: Case) -> Iterator[Fix]:
         return
     edit = editing.scalar(case.recording, case.site, case.culprit.name)
     limit = edit.after if edit else _limit(case, case.culprit)
+    if edit is None and (dtype := dict(case.refused.dtypes).get("type", "")):
+        edit = editing.constant(case.recording, case.taken(case.witness), case.culprit.name, dtype)
+        limit = edit.after if edit else limit
     place = case.here if edit is None and case.here.stack else case.site  # where the number is written
     yield advise(place, f"use a value that the dtype can hold, such as {limit}", edits=edit, kind="scalar")
 

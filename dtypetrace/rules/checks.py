@@ -211,6 +211,23 @@ def it_spares_earlier_calls(proposal: Proposal) -> str:
     return ""
 
 
+def it_suits_earlier_runs(proposal: Proposal) -> str:
+    """A cast in the refused line does not name a dtype where that line ran in another one, with weights of that: it
+    would be refused there."""
+    case, frame = proposal.case, proposal.case.site.stack[:1]
+    if case.refused.wants != "agree" or proposal.fix.place != case.site or not frame:
+        return ""
+    named = {e.change.dtype for e in proposal.edits if effects.inside(e, frame[0]) and not e.change.like} - {""}
+    weights = any(w.holder == "parameter" and w.dtype in named for w in case.refused.witnesses)
+    for op in case.recording.ops if named and weights else ():
+        floating = {i.dtype for i in op.inputs} & FLOATING
+        alike = op.op == case.refused.op and op.phase in FORWARD and not op.autocast and len(floating) == 1
+        held = any(i.holder == "parameter" for i in op.inputs)
+        if alike and held and not floating & named and effects.place_of(case, op.place).stack[:1] == frame:
+            return f"earlier calls of this line have {min(floating)} weights"
+    return ""
+
+
 # ---------------------------------------------------------------- the dtype rules
 
 
@@ -309,6 +326,7 @@ CHECKS: tuple[Check, ...] = (
     it_spares_variables,
     it_widens_no_rounded_value,
     it_spares_earlier_calls,
+    it_suits_earlier_runs,
     *OF_DTYPES,
 )
 """In the order in which they run."""

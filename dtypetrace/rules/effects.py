@@ -51,6 +51,10 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
         return Effect(_of_births(case, dict.fromkeys(_by_default(case), wanted)))
     if fix.place == case.site and fix.place.stack and inside(edit, fix.place.stack[0]):
         return _at_call(case, fix.edits)
+    if case.origin.kind == "parameter" and len(fix.edits) > 1 and wanted is not None:
+        made = {n: place_of(case, s.place) for n, s in enumerate(case.recording.events) if s.to == case.culprit.dtype}
+        edited = [n for n, p in made.items() if any(inside(e, f) for e in fix.edits for f in p.stack)]
+        return Effect(_of_births(case, dict.fromkeys(edited, wanted)))
     if wanted is None or len(fix.edits) > 1 and fix.place != case.site:
         return None
     frame = next(iter(fix.place.stack), None)
@@ -150,12 +154,13 @@ def _at_call(case: Case, edits: Sequence[Edit]) -> Effect | None:
 
 
 def _limit_written(case: Case, edit: Edit) -> float | None:
-    """The value of ``torch.finfo(x.dtype).min`` as an edit writes it, where ``x`` is an operand of the refused call."""
+    """The value of ``torch.finfo(x.dtype).min`` as an edit writes it, where ``x`` is an operand of the refused call; or
+    of a dtype that the edit names."""
     change = edit.change
     if change.target not in (LOWEST, LARGEST):
         return None
-    owners = (w for w in case.refused.witnesses if _written(case, w) == change.like)
-    known = next((DTYPES[w.dtype] for w in owners if w.dtype in DTYPES), None)
+    owners = (w.dtype for w in case.refused.witnesses if change.like and _written(case, w) == change.like)
+    known = next((DTYPES[dtype] for dtype in (change.dtype, *owners) if dtype in DTYPES), None)
     return known.lowest if known and change.target == LOWEST else known.largest if known else None
 
 
@@ -188,4 +193,6 @@ def born_as(case: Case, place: Place, dtype: str) -> Effect:
 
 def casts_a_module(case: Case, edit: Edit) -> bool:
     """Whether an edit casts what a module's constructor made: such an object has attributes of its own."""
-    return case.origin.kind == "parameter" and any(inside(edit, frame) for frame in case.origin.place.stack)
+    made = [case.origin.place] if case.origin.kind == "parameter" else []
+    made += [place_of(case, case.recording.events[p.event].place) for p in case.refused.model if made and p.event >= 0]
+    return any(inside(edit, frame) for place in made for frame in place.stack)

@@ -61,12 +61,14 @@ class Skipped:
 
 def skipped(text: ProgramText, place: Place, dtype: str) -> Skipped | None:
     """The line that sets the default again and that only an exception can skip, after the call at a place. None where
-    there is no such line, where it names another dtype, or where the function can be left and entered again."""
+    there is no such line, where it names another dtype, or where the function can be left and entered again: the one
+    ``yield`` of a context manager is where its body raises."""
     found = _setting(text, place)
     if found is None:
         return None
     file, function, call = found
-    if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(function)):
+    left = [node for node in ast.walk(function) if isinstance(node, (ast.Yield, ast.YieldFrom))]
+    if left and (len(left) > 1 or not any(last_part(d) == "contextmanager" for d in function.decorator_list)):
         return None
     again = next((s for s in function.body if _sets(s) and s.lineno > call.lineno), None)
     if again is None or any(call.lineno < r.lineno < again.lineno for r in _returns(function)):

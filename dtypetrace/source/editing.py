@@ -248,9 +248,33 @@ def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
         return None
     for argument in expressions.arguments(spot.node):
         if value in (expressions.number(argument), spot.file.segment(argument)):
-            limit, target = ("min", LOWEST) if value.startswith("-") else ("max", LARGEST)
+            limit, target = _limit(value)
             return spot.file.replaced(argument, f"{torch}.finfo({owner}.dtype).{limit}", Change(target, like=owner))
     return None
+
+
+def constant(recording: Recording, taken: CallOperand, value: str, dtype: str) -> Edit | None:
+    """The edit that writes a dtype's limit in the place of a constant which is only ever one number: ``self.FILL``.
+
+    None for what may hold another number, such as an argument that callers give.
+    """
+    spot, node = spot_at(recording, taken.place), taken.node(recording.text)
+    torch = torch_name(spot.file) if spot is not None else ""
+    if spot is None or not torch or not isinstance(node, (ast.Name, ast.Attribute)):
+        return None
+    name = expressions.last_part(node)
+    given = any(isinstance(n, ast.arg) and n.arg == name for n in ast.walk(spot.file.tree))
+    bound = [a for written in (name, f"self.{name}") for a in expressions.assignments_in(spot.file.tree, written)]
+    held = bound[0].value if len(bound) == 1 and not given else None
+    if held is None or value not in (expressions.number(held), spot.file.segment(held)):
+        return None
+    info, (limit, target) = "iinfo" if "int" in dtype else "finfo", _limit(value)
+    return spot.file.replaced(node, f"{torch}.{info}({torch}.{dtype}).{limit}", Change(target, dtype))
+
+
+def _limit(value: str) -> tuple[str, str]:
+    """What stands for a number that does not fit: its name in ``torch.finfo``, and what a replay calls it."""
+    return ("min", LOWEST) if value.startswith("-") else ("max", LARGEST)
 
 
 # ---------------------------------------------------------------- where a value is used
@@ -363,6 +387,8 @@ def back_at_return(recording: Recording, place: Place) -> tuple[Frame, Edit] | N
     if spot is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return None
     function, argument = expressions.function_around(spot.file, call), call.func.value
+    while isinstance(argument, ast.Call) and isinstance(argument.func, ast.Attribute) and argument.func.attr in _SAME:
+        argument = argument.func.value
     if not isinstance(function, ast.FunctionDef) or not isinstance(argument, ast.Name):
         return None
     taken = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
@@ -370,16 +396,26 @@ def back_at_return(recording: Recording, place: Place) -> tuple[Frame, Edit] | N
     if argument.id not in taken or expressions.assignments_in(function, argument.id) or len(returns) != 1:
         return None
     value = returns[0].value
-    if (
-        value is None
-        or isinstance(value, (ast.Tuple, ast.Name))
-        or expressions.function_around(spot.file, value) is not function
-    ):
+    named = isinstance(value, ast.Name) and not _used_and_returned(spot.file, function, call, value.id)
+    if value is None or named or isinstance(value, ast.Tuple):
+        return None
+    if expressions.function_around(spot.file, value) is not function:
         return None
     edit = _append_cast(spot, value, f".to({argument.id}.dtype)", Change(CAST, like=argument.id))
     begin, end = spot.file.start(value), spot.file.end(value)
     line = Frame(spot.frame.file, begin[0], spot.frame.function, True, begin[1], *end)
     return (line, edit) if edit is not None else None
+
+
+_SAME = frozenset({"detach", "clone", "contiguous"})
+"""Methods whose result has the dtype of their tensor."""
+
+
+def _used_and_returned(file: ParsedFile, function: ast.FunctionDef, call: ast.Call, name: str) -> bool:
+    """Whether a name holds only what a call gave, and is used before it is returned: the wide value had a purpose."""
+    bound = expressions.assignments_in(function, name)
+    uses = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    return len(bound) == 1 and bound[0].value is call and len(uses) > 1
 
 
 def back_beside(recording: Recording, place: Place, operand: str, dtype: str) -> Edit | None:

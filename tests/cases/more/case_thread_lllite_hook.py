@@ -1,7 +1,7 @@
 """
 title: a small control network whose forward replaced a Linear's is left in float32 beside a float16 UNet
 expect: collision
-fix_at: 27, 28, 29, 52
+fix_at: 17, 27, 28, 29, 52
 
 kohya's ControlNet-LLLite in ComfyUI (#10, #105): its layers are made in float32, the UNet is float16.
 """

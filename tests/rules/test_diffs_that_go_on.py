@@ -1,0 +1,175 @@
+"""One diff is enough: what would be refused next is changed with it, or the place is one that all its users share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from followed import follow
+
+PARTS = """
+class Parts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {made}
+    def forward(self, x):
+        return {forward}
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4))).half()
+        self.parts = Parts()
+    def forward(self, x):
+        return self.parts(self.base(x))
+net = Model()
+net(torch.ones(2, 8).half())
+"""
+MADE = {
+    "an adapter": ("self.down = nn.Linear(8, 2)\n        self.up = nn.Linear(2, 8)", "self.up(self.down(x))", 2),
+    "in a container": (
+        "self.down = nn.Sequential(nn.Linear(8, 2), nn.ReLU())\n        self.up = nn.Linear(2, 8)",
+        "self.up(self.down(x))",
+        2,
+    ),
+    "used later": (
+        "self.a = nn.Linear(8, 8)\n        self.norm = nn.LayerNorm(8)",
+        "self.norm(torch.relu(self.a(x)))",
+        2,
+    ),
+    "one names its dtype": (
+        "self.a = nn.Linear(8, 8)\n        self.b = nn.Linear(8, 8, dtype=torch.float32)",
+        "self.b(self.a(x).float())",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "forward", "edits"), MADE.values(), ids=MADE)
+def test_what_one_constructor_made_is_changed_together(made, forward, edits, tmp_path):
+    found = follow(tmp_path, PARTS.format(made=made, forward=forward), rounds=1)
+    assert found.clean and len(found.shown[0].edits) == edits, found.text
+
+
+def test_what_computes_in_its_own_dtype_is_left_out(tmp_path):
+    made = "self.wide = nn.Linear(8, 8)\n        self.down = nn.Linear(8, 8)"
+    text = PARTS.format(made=made, forward="self.down(x + self.wide(x.float()).half())")
+    found = follow(tmp_path, text, rounds=1)
+    assert found.clean and len(found.shown[0].edits) == 1, found.text
+
+
+SHARED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(4, 4)
+    def forward(self, x):
+        return self.proj(x)
+net = Net()
+for _ in range(2):
+    net(torch.ones(2, 4))
+net.to(torch.bfloat16)
+scale = torch.tensor(2.0)
+{use}
+"""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "net((torch.ones(2, 4, dtype=torch.int64).to(scale.dtype) - scale) / scale)",
+        "raw = torch.ones(2, 4).float()\nraw = raw / raw.norm()\nnet(raw)",
+        "net(torch.ones(2, 4).to(torch.float32) * 2)",
+    ],
+)
+def test_a_line_that_ran_in_another_dtype_still_runs_in_it(use, tmp_path):
+    assert follow(tmp_path, SHARED.format(use=use), rounds=1).clean
+
+
+HOOK = """
+seen = {{}}
+def keep(module, inputs, output):
+    {body}
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mlp = nn.LayerNorm(8), nn.Linear(8, 8)
+    def forward(self, x):
+        return x + self.mlp(self.norm(x))
+net = nn.Sequential(*(Block() for _ in range(4)), nn.Linear(8, 2)).to(torch.bfloat16)
+net[1].mlp.register_forward_hook(keep)
+net(torch.ones(2, 8).to(torch.bfloat16))
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "wide = output.detach().float()\n    seen['norm'] = wide.norm().item()\n    return wide",
+        "wide = output.float()\n    seen['top'] = wide.amax()\n    return wide",
+        "wide = output.clone().to(torch.float32)\n    wide = wide\n    return wide * (1 / wide.norm())",
+    ],
+)
+def test_what_a_hook_widened_for_itself_it_gives_back_as_it_was(body, tmp_path):
+    found = follow(tmp_path, HOOK.format(body=body), rounds=1)
+    assert found.clean and "output.dtype" in found.text, found.text
+
+
+MANAGER = """
+from contextlib import contextmanager
+@contextmanager
+def building_in(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    yield
+    torch.set_default_dtype(before)
+try:
+    with building_in(torch.bfloat16):
+        raise FileNotFoundError("weights")
+except FileNotFoundError:
+    pass
+base = nn.Sequential(*(nn.Linear(4, 4, dtype=torch.float32) for _ in range(3)))
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base, self.head = base, nn.Linear(4, 2)
+    def forward(self, x):
+        return self.head(self.base(x))
+net = Model()
+{more}net(torch.ones(2, 4, dtype=torch.float32))
+"""
+
+
+@pytest.mark.parametrize("more", ["", "opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"])
+def test_a_context_manager_that_an_error_ends_sets_the_default_back(more, tmp_path):
+    text = MANAGER.format(more=more)
+    try:
+        found = follow(tmp_path, text, rounds=1)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert "finally:" in found.text
+
+
+MASK = "class Rule:\n    FILL = -1e9\n    def __call__(self, x):\n        return {call}\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MASK.format(call="x.half().masked_fill_(x > 0, self.FILL)") + "Rule()(torch.ones(4))",
+        MASK.format(call="torch.masked_fill(x, x > 0, self.FILL)") + "Rule()(torch.ones(4).half())",
+        "LOW = -1e9\nx = torch.ones(4).half()\nx.masked_fill(x > 0, LOW)",
+    ],
+)
+def test_a_constant_that_does_not_fit_gives_way_to_the_limit(text, tmp_path):
+    found = follow(tmp_path, "import torch\n" + text, rounds=1)
+    assert found.clean and "finfo(" in found.text, found.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def fill(x, low):\n    return x.masked_fill(x > 0, low)\nfill(torch.ones(4).half(), -1e9)",
+        "low = 0.0\nlow = -1e9\nx = torch.ones(4).half()\nx.masked_fill(x > 0, low)",
+    ],
+)
+def test_what_may_hold_another_number_stays(text, tmp_path):
+    assert not follow(tmp_path, "import torch\n" + text, rounds=1).shown

@@ -34,7 +34,9 @@ CALLS, EVERY, LATEST = 48, 16, 16_000
 _LONGEST = 1 << 18
 """Integers of the longest operand of a call that cannot be made on a sample."""
 _MULTIPLIED = 1 << 22
-"""Multiplications of the largest matrix product that is measured."""
+"""The most multiplications of one matrix product that are measured."""
+_ROWS = {"mm": 1, "mv": 1, "bmm": 2}
+"""Products whose first rows, or matrices, are the product of their first operands' first ones."""
 _HIGHEST = 3
 """A power of a 16-bit integer that int64 holds."""
 _HANDED = 1 << 14
@@ -216,18 +218,21 @@ def _wrapped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     given = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
     if any(t.dtype.is_floating_point or t.dtype.is_complex for t in given):
         return None
+    name = func.overloadpacket.__name__
+    if name in _ROWS:
+        few = _MULTIPLIED // max(1, math.prod(args[0].shape[1:]) * math.prod(out.shape[1:][-1:]))
+        args, out = tuple(a[:few] if n < _ROWS[name] else a for n, a in enumerate(args)), out[:few]
+        given = list(args)
     if torch.Tag.pointwise in func.tags:
         made, take = sample(out), lambda value: _sampled(value, out)
     elif any(t.numel() > _LONGEST for t in (*given, out)):
         return None
     else:
         made, take = out, _wide
-    name = func.overloadpacket.__name__
     if name == "pow" and (isinstance(args[1], Tensor) or not 0 <= args[1] <= _HIGHEST):
         return None
     if tagged(name, "matmul") and (name.startswith("_") or out.numel() * args[0].shape[-1] > _MULTIPLIED):
         return None  # too large, or torch's own for one dtype
-
     named = {key: torch.int64 if key == "dtype" else value for key, value in kwargs.items()}
     if not accumulates(func, args, kwargs):
         return None

@@ -92,6 +92,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if not floats:
         holds = [v.op, *(_base(run, op) if writes(op) else ())]
         counts = _quantities(run, holds) or v.cut >= _COLLIDED * v.exact and _are_keys(run, v.op)
+        counts = counts or tagged(op, "matmul") and _are_ranked(run, v.op)
         return _wrapped(run, v, op) if counts and not _is_phase(run, v.op) else None
     if not is_cast(op):
         return _cut_off(run, v.op, v.op, v.spoilt, v.exact)
@@ -141,6 +142,12 @@ def _are_keys(run: Run, number: int) -> bool:
     """Whether a program tells things apart by integers, or by what they add up to."""
     stays = lambda n: is_move(run.ops[n]) or tagged(run.ops[n], "sum", "product")
     return any(tagged(run.ops[n], "keys") for n, _ in run.below([number], stays, _FAR))
+
+
+def _are_ranked(run: Run, number: int) -> bool:
+    """Whether a program orders integers, or what they add up to: hashes may be, products of matrices are scores."""
+    stays = lambda n: is_move(run.ops[n]) or tagged(run.ops[n], "sum")
+    return any(tagged(run.ops[n], "order") for n, _ in run.below([number], stays, _FAR))
 
 
 def _only_sizes(run: Run, number: int) -> bool:

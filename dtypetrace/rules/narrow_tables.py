@@ -139,17 +139,23 @@ def counted_back(run: Run, number: int, op: Op) -> Iterator[Finding]:
     """An op that casts back to integers what a narrow dtype could not hold."""
     if not is_cast(op) or not op.inputs or op.inputs[0].dtype not in NARROW:
         return
-    dtype = op.inputs[0].dtype
-    for above in graph.first_operands(run.ops, op.inputs[0].producer):
+    dtype, taken = op.inputs[0].dtype, op.inputs[0].producer
+    if run.peaks.get(taken, inf) <= _neighbours(dtype):
+        return
+    for above in graph.ops_above(run.ops, [taken], lambda one: one.inputs if _keeps(one) else ()):
         before = run.ops[above]
-        if is_cast(before) and before.inputs and before.inputs[0].dtype not in REAL:
-            if (largest := _largest(before)) > _neighbours(dtype):
-                finite = (before.peak or 0) < inf
-                what = _whole(f"integers of up to {largest:,} are" if finite else "integers are", dtype)
-                yield table_finding(run, Narrow(number, 0, what, back=True), op)
+        whole = is_cast(before) and before.inputs and before.inputs[0].dtype not in REAL
+        if whole and before.outputs[:1] == (dtype,) and (largest := _largest(before)) > _neighbours(dtype):
+            finite = (before.peak or 0) < inf
+            what = _whole(f"integers of up to {largest:,} are" if finite else "integers are", dtype)
+            yield table_finding(run, Narrow(number, 0, what, back=True), op)
             return
-        if not is_move(before) or len(before.inputs) != 1:
-            return
+
+
+def _keeps(op: Op) -> bool:
+    """Whether an op's numbers are its operands', in another order or together, and not only the small ones."""
+    chosen = tagged(op, "exact") and not tagged(op, "upper_bound", "lower_bound", "pole")
+    return not is_cast(op) and (is_move(op) or chosen or tagged(op, "join", "store"))
 
 
 def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> Source:

@@ -143,6 +143,19 @@ FOUND = {
     "large numbers that Python takes": (_TAKEN + "int(row[0])", "DT204"),
     "large numbers that serve as places": (_TAKEN + "range(2**30)[row[0].int()]", "DT204"),
     "large seeds": (_TAKEN + "torch.Generator().manual_seed(int(row[0]))", "DT204"),
+    "numbers of 16 bits ranked and taken back": (
+        "a = torch.full((999,), 900, dtype=torch.bfloat16)\na[torch.arange(800)] = torch.randint(0, 900, (800,)).to(a.dtype)\n"
+        "b = a.sort().values.long()",
+        "DT204",
+    ),
+    "chosen ones taken back": (
+        "a = torch.arange(999).to(torch.bfloat16)\nb = torch.where(torch.arange(999) > 500, a, 0).topk(9).values.long()",
+        "DT204",
+    ),
+    "joined ones taken back": (
+        "a = torch.arange(9999).to(torch.float16)\nb = torch.cat([a, -a]).neg().view(2, -1).long()",
+        "DT204",
+    ),
     "large numbers taken back": ("a = torch.tensor([2.0**25 + 2])\nb = a[:1].long()", "DT204"),
     "ids beside amounts": (
         "a = torch.stack([torch.arange(300) + 90_000_000, torch.rand(300)], 1)\nb = a[:, 0].long()",
@@ -167,6 +180,12 @@ MEANT = {
     "totals in place of which the largest is looked for": "v = torch.zeros(4, dtype=torch.int16)\n"
     "v.view(-1).index_add_(0, torch.zeros(90, dtype=torch.int64), torch.full((90,), 1_000, dtype=torch.int16))\n"
     "print(v[:2].argmax().item())",
+    "products of codes that are ranked": "codes = torch.arange(-60, 60).view(10, 12).to(torch.int8)\n"
+    "print((codes @ codes.T).topk(3).indices.tolist())",
+    "a part of many products": "codes = (torch.arange(3000 * 64).view(3000, 64) % 99).to(torch.int8)\n"
+    "print((codes[:90] @ codes.T).argsort(-1)[0, 0].item())",
+    "products of many matrices": "codes = (torch.arange(8 * 200 * 40).view(8, 200, 40) % 99).to(torch.int8)\n"
+    "print(torch.bmm(codes, codes.mT).sort().indices[0, 0, 0].item())",
 }
 """Integers that wrap and go on by their size."""
 FINE = {
@@ -198,6 +217,13 @@ FINE = {
     "small ids beside amounts": "a = torch.stack([torch.arange(300), torch.rand(300)], 1)\nb = a[:, 0].long()",
     "numbers that float32 tells apart": "a = torch.arange(4) * 4096 + 2**25\nb = a.float()",
     "computed numbers": "a = torch.rand(3) * 2.0**30\nb = a.long()",
+    "products that fit and are ranked": "codes = torch.eye(9, dtype=torch.int8)\nbest = (codes @ codes).topk(2).indices",
+    "products modulo 2": "bits = torch.ones(200, 200, dtype=torch.int8)\nparity = ((bits @ bits) % 2).topk(2).indices",
+    "no rows": "codes = torch.zeros(0, 9, dtype=torch.int8)\nbest = (codes @ codes.T).topk(0).indices",
+    "numbers ranked and limited before they are integers": "a = torch.randint(0, 900, (900,)).to(torch.bfloat16)\n"
+    "b = a.clamp(max=200).sort().values.long()",
+    "small ids in a table": "a = torch.full((99,), 200, dtype=torch.bfloat16)\na[torch.arange(9)] = torch.arange(9).to(a.dtype)\n"
+    "b = a.sort().values.long()",
     "not finite": "a = torch.tensor([float('nan')]).to(torch.uint8)",
 }
 

@@ -18,21 +18,21 @@ def tried(f: Finding) -> tuple[str, ...]:
         return (f"not tried: {t.missing}",)
     frame = t.place.user_frame
     where = f" ({at(t.place)})" if frame is not None and t.place.stack[:1] != f.site.stack[:1] else ""
-    without = "without this rounding" if t.roundings == 1 else f"without {t.roundings} such roundings"
+    many = "these numbers" if t.roundings == 1 else f"the numbers of {t.roundings} such places"
+    wider = f"with {many} kept in a wider dtype"
     result = f"{quoted(t.what)}{where}"
     before, after = (_off(t.before), _off(t.after)) if t.unit in _ERRORS else (f"{t.before:.0%}", f"{t.after:.0%}")
-    share = f"{after} instead of {before}"
-    return (f"tried: {_TRIED[t.unit].format(without=without, result=result, share=share)}",)
+    return (f"tried: {_TRIED[t.unit].format(wider=wider, result=result, before=before, after=after)}",)
 
 
 _TRIED = {
-    "error": "{without}, the result of {result} is off by {share}",
-    "change": "{without}, what {result} changes is off by {share}",
-    "step": "in float32, what a step changes is off by {share}",
-    "choices": "{without}, {share} of what {result} chooses would be others",
-    "merged": "{without}, {share} of the neighbours in the result of {result} are equal and should not be",
-    "spoilt": "in a wider dtype, {share} of the numbers that {result} makes are spoilt",
-    "still": "{without}, {share} of the numbers that {result} should change do not change",
+    "error": "the result of {result} is off by {before}; {wider}, by {after}",
+    "change": "what {result} changes is off by {before}; {wider}, by {after}",
+    "step": "what a step changes is off by {before}; in float32, by {after}",
+    "choices": "{before} of what {result} chooses would be others in higher precision; {wider}, {after}",
+    "merged": "{before} of the neighbours in the result of {result} are equal and should not be; {wider}, {after}",
+    "spoilt": "{before} of the numbers that {result} makes are spoilt; in a wider dtype, {after}",
+    "still": "{before} of the numbers that {result} should change do not change; {wider}, {after}",
 }
 """What a trial showed, by its unit."""
 _ERRORS = ("error", "change", "step")
@@ -40,7 +40,9 @@ _ERRORS = ("error", "change", "step")
 
 def _off(error: float) -> str:
     """A relative error; of what is not finite, there is none."""
-    return "infinity" if error >= NOT_FINITE else f"{error:.2g} times" if error >= 10 else f"{error:.2%}"
+    if error >= NOT_FINITE:
+        return "infinity"
+    return f"{error:,.0f} times" if error >= 10 else "less than 0.01%" if 0 < error < 5e-5 else f"{error:.2%}"
 
 
 NOT_FINITE = 1e5

@@ -60,9 +60,9 @@ class RunCommand:
     The last process of a machine then prints one report for all its ranks. With --save run.trace, each
     rank also writes a file of its own (run.rank0.trace, run.rank1.trace ...) for dtypetrace show.
 
-    Three options that few need: --try then does what dtypetrace fix does; --source DIR names the folder of
-    your own code (default: the script's git root, else its folder); --compile eager runs compiled functions
-    eagerly, to watch each operator in them (the last bits may differ, and so may what is refused).
+    Two options that few need: --source DIR names the folder of your own code (default: the script's git root,
+    else its folder); --compile eager runs compiled functions eagerly, to watch each operator in them (the last
+    bits may differ, and so may what is refused).
     """
 
     name = "run"
@@ -122,7 +122,6 @@ class RunCommand:
         add("--json", type=Path, metavar="F", help="write the findings as JSON")
         add("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
         add("--receipt", action="store_true", help="print what was asked for in dtypes beside what ran, part by part")
-        add("--try", dest="tries", action="store_true", help=argparse.SUPPRESS)
         arguments.add_quiet(write, "print no report, only dtypetrace's own error messages; files are still written")
         ending = parser.add_argument_group("when to stop, and with which status")
         add = ending.add_argument
@@ -243,6 +242,7 @@ def _add_old_spellings(parser: argparse.ArgumentParser) -> None:
     old("--trace-steps", dest="first", type=arguments.count("--trace-steps"), now="--first N")
     old("--no-numerics", dest="precision", sets="off", now="--precision off")
     old("--reference", dest="precision", sets="reference", now="--precision reference")
+    old("--try", dest="tries", sets=True, default=False, now="dtypetrace fix, which it then does")
     old("--operators", sets=True, default=False, now="an option of show: run --save run.trace, then show --operators")
 
 

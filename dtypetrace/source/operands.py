@@ -131,9 +131,8 @@ def _given_to(assignment: Assignment, name: str) -> list[ast.expr | None]:
         if dotted(target) == name:
             given.append(assignment.value)
         elif isinstance(target, ast.Tuple) and (names := [dotted(t) for t in target.elts]).count(name):
-            value = assignment.value
-            matches = isinstance(value, ast.Tuple) and len(value.elts) == len(names)
-            given.append(value.elts[names.index(name)] if matches else None)
+            parts = assignment.value.elts if isinstance(assignment.value, ast.Tuple) else []
+            given.append(parts[names.index(name)] if len(parts) == len(names) else None)
     return given or [None]
 
 

@@ -41,16 +41,16 @@ LEFT_OUT = {
     "inner_autocast": "torch.compiler.disable(self.head)(hidden.float())",
     "drawn_in_default": "torch.compiler.disable(torch.randn)(8)",
     "lists_with_compensation": "torch.compiler.disable(torch._foreach_add_)(weights, rests)",
-    "loss_with_weight": "torch.compiler.disable(F.binary_cross_entropy)(scores.sigmoid(), target, weight=weight",
+    "loss_with_weight": "",
     "mixed_huber": "torch.compiler.disable(self.loss)(self.value(x), target)",
     "scaled_by_power": "torch.compiler.disable(torch.ldexp)(blocks, exponents)",
 }
 """The call that runs eagerly after fix, where compiled code with the roundings of eager has another dtype still."""
 BY_FLOAT64 = {"nearest_code": "but half of its results are within 12.79% of float64, in eager within 16.07%"}
 """Programs whose compiled sums are rounded less often even so: at ties other codes are the nearest."""
-BY_HAND = "lists_with_compensation"
-"""Its eager run has findings that fix takes first."""
-FIXED = [p.stem for p in SICK if "kind: accepted-mismatch" not in p.read_text("utf-8") and p.stem != BY_HAND]
+NOT_FIXED = ("lists_with_compensation", "loss_with_weight")
+"""The eager run of the first has findings that fix takes first; by its numbers the second does no harm."""
+FIXED = [p.stem for p in SICK if "kind: accepted-mismatch" not in p.read_text("utf-8") and p.stem not in NOT_FIXED]
 
 
 @pytest.mark.slow

@@ -184,15 +184,26 @@ class Replay:
 
     @cached_property
     def _born(self) -> dict[int, int]:
-        """Op -> the changed event of its result, if none of its operands has that event."""
+        """Op -> the changed event of its result, if no operand has that event, nor a parameter of the call."""
         found: dict[int, int] = {}
         for taken in _taken(self.recording):
             for i in taken:
                 if i.event in self.change.births and i.producer >= 0:
                     made = self.recording.ops[i.producer]
-                    if i.dtype in made.outputs and all(o.event != i.event for o in made.inputs):
+                    own = all(o.event != i.event for o in made.inputs) and not self._held(i.producer, i.event)
+                    if i.dtype in made.outputs and own:
                         found.setdefault(i.producer, i.event)
         return found
+
+    def _held(self, number: int, event: int) -> bool:
+        """Whether a parameter that the rest of an op's call takes has an event: the first op stands for the call."""
+        first = self.recording.ops[number]
+        for op in self.recording.ops[number + 1 :]:
+            if (op.op, op.place, op.module) != (first.op, first.place, first.module):
+                return False
+            if any(i.event == event and i.holder == "parameter" for i in op.inputs):
+                return True
+        return False
 
     def _gradients(self, op: Op, given: tuple[str, ...]) -> tuple[str, ...]:
         """The operands of a backward op: incoming gradients have the dtype of its forward op's results, and what was

@@ -173,3 +173,34 @@ def test_a_constant_that_does_not_fit_gives_way_to_the_limit(text, tmp_path):
 )
 def test_what_may_hold_another_number_stays(text, tmp_path):
     assert not follow(tmp_path, "import torch\n" + text, rounds=1).shown
+
+
+PROJECTOR = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.language = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4))).half()
+        {made}
+    def forward(self, pixels, tokens):
+        {image}
+        x = torch.cat([image, tokens], dim=1)
+        return self.language(x)
+net = Model()
+net(torch.ones(1, 3, 8).half(), torch.ones(1, 2, 8).half())
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "image"),
+    [
+        (
+            "self.projector = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))",
+            "image = self.projector(pixels.float())",
+        ),
+        ("self.projector = nn.Linear(8, 8)", "image = self.projector(pixels.float())"),
+        ("self.projector = nn.LayerNorm(8)", "image = self.projector(pixels.float())"),
+    ],
+)
+def test_what_takes_a_wide_input_is_not_made_narrow(made, image, tmp_path):
+    found = follow(tmp_path, PROJECTOR.format(made=made, image=image), rounds=1)
+    assert found.clean, found.text

@@ -1,7 +1,7 @@
 """
 title: image features of a projector that was loaded in float32 are concatenated with bfloat16 token embeddings
 expect: collision
-fix_at: 36
+fix_at: 36, 37
 
 LLaVA #785: the projector is float32, cat promotes, and the first q_proj of the bfloat16 language model refuses.
 """

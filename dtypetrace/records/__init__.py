@@ -20,6 +20,7 @@ from .findings import NAMED as NAMED
 from .findings import NO_CHANGE as NO_CHANGE
 from .findings import NOTHING as NOTHING
 from .findings import RECAST as RECAST
+from .findings import SPARED as SPARED
 from .findings import UNCAST as UNCAST
 from .findings import Cast as Cast
 from .findings import Chain as Chain

@@ -120,7 +120,7 @@ class Chain:
     flow: tuple[FlowStep, ...]
 
 
-CAST, RECAST, NAMED, UNCAST = "cast", "recast", "named", "uncast"
+CAST, RECAST, NAMED, UNCAST, SPARED = "cast", "recast", "named", "uncast", "spared"
 LOWEST, LARGEST = "lowest", "largest"
 
 
@@ -130,8 +130,9 @@ class Change:
 
     target: str = ""
     """``CAST``: its value, after which a cast is put. ``RECAST``: its value, whose own cast is replaced. ``NAMED``:
-    what is made where it names a dtype. ``UNCAST``: its value, whose cast is left out. ``LOWEST``,
-    ``LARGEST``: it is a number, and becomes that limit of a dtype. Empty for all else."""
+    what is made where it names a dtype. ``UNCAST``: its value, whose cast is left out; ``SPARED``: only where it is no
+    floating tensor. ``LOWEST``, ``LARGEST``: it is a
+    number, and becomes that limit of a dtype. Empty for all else."""
     dtype: str = ""
     like: str = ""
     """The tensor that the dtype is read from, as the edit writes it; empty where the edit names the dtype."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from .. import graph
 from ..records import CAST, Edit, Fix, Place
 from ..source import defaults, dictionaries, editing, expressions, operands, optimizers, regions
-from ..tables.dtypes import HALF, wider
+from ..tables.dtypes import FLOATING, HALF, wider
 from ..tables.english import quoted
 from . import alternatives, checks, dataflow_paths
 from .advice import advise
@@ -165,6 +165,19 @@ def before_optimizer(case: Case) -> Iterator[Fix]:
     why = "its state keeps the dtype that the weights had"
     fix = advise(case.here, change, why, edits=editing.uncast(recording, case.here))
     yield fix if not checks.objection(case, fix) else advise(case.here, change, why)
+
+
+def cast_of_all(case: Case) -> Iterator[Fix]:
+    """A cast of everything in a batch or a checkpoint leaves what is not floating alone."""
+    if case.origin.kind != "cast" or not case.disagrees:
+        return
+    events = [e for e in case.recording.events if graph.place_of(case.recording, e.place) == case.here]
+    sources = {dtype for e in events if e.how == "cast" for dtype in e.source}
+    if case.wanted not in sources - FLOATING or not sources & FLOATING:
+        return
+    if edit := editing.spared(case.recording, case.here):
+        change = f"leave {case.wanted} tensors out of this cast"
+        yield advise(case.here, change, edits=edit, others=alternatives.others(case))
 
 
 def ready_table(case: Case) -> Iterator[Fix]:

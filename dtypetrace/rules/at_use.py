@@ -122,7 +122,8 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
         place, edits, words = case.site, _at_boundary(case), ""
         change = region_words
         if edits:
-            change = f"cast the other operand here, or {region_words}"
+            back = " and the result back" if len(edits) > 1 else ""
+            change = f"cast the other operand{back} here, or {region_words}"
             reason = f"{quoted(case.culprit.shown)} is trained in {case.witness.dtype}"
         elif region := wide_weights.region_at(case.recording, place, case.half):
             yield advise(place, change, edits=region, kind="autocast", others=alternatives.at_site(case))
@@ -132,14 +133,18 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
 
 
 def _at_boundary(case: Case) -> tuple[Edit, ...]:
-    """The edit that casts the other operand to the trained weight's dtype."""
+    """The edit that casts the other operand to the trained weight's dtype, and the one that casts back what the
+    function makes of it, where that goes on beside the narrow values."""
     weight = case.witness
     others = [w for w in case.refused.witnesses if w.dtype in HALF and not w.trained and w.holder is None]
     if not case.passed or len(others) != 1:
         return ()
-    taken = case.taken(others[0])
+    other = others[0]
+    taken = case.taken(other)
     like = editing.at_call_like(case.recording, taken, weight)
-    return one(like or editing.at_call(case.recording, taken, weight.dtype))
+    edits = one(like or editing.at_call(case.recording, taken, weight.dtype))
+    back = editing.back_beside(case.recording, case.site, edits[0].before, other.dtype) if edits else None
+    return (*edits, *one(back))
 
 
 def integer_parameter(case: Case) -> Iterator[Fix]:

@@ -14,6 +14,7 @@ from ..records import (
     LOWEST,
     NAMED,
     RECAST,
+    SPARED,
     UNCAST,
     Edit,
     Fix,
@@ -23,7 +24,7 @@ from ..records import (
     Place,
     Witness,
 )
-from ..tables.dtypes import DTYPES
+from ..tables.dtypes import DTYPES, FLOATING
 from .case import Case
 
 
@@ -68,6 +69,8 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
             births = dict.fromkeys(same, wanted)
             if edit.change.target == UNCAST:
                 births |= {n: s.source[0] for n, s in cast.items()}
+            elif edit.change.target == SPARED:
+                births = {n: s.source[0] for n, s in cast.items() if s.source[0] not in FLOATING}
             return Effect(_of_births(case, births))
     return _after_expression(case, edit, wanted) if edit.change.target == CAST else None
 

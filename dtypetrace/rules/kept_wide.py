@@ -8,13 +8,14 @@ values narrow again. Else it is in words.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, predict
 from ..foresight.carry import Carried
-from ..records import FORWARD, Edit, Fix, Op, Operand, Place
+from ..records import FORWARD, Edit, Fix, Input, Op, Operand, Place
 from ..source import editing, regions
 from ..source.operands import CallOperand
 from ..source.optimizers import clipped_in_float32
@@ -112,7 +113,8 @@ def _in_bfloat16(run: Run, number: int, change: str, why: str = "", named: Place
     origin = run.operand(run.ops[number], 0, None).origin
     region = regions.statement(run.recording.text, origin.place) if origin.kind == "autocast" else None
     if region is None:
-        return advise(origin.place, change, why, named=named)
+        edits = () if run.recording.meta.get("trains") else _all_in_bfloat16(run)
+        return advise(origin.place, change, why, named=named, edits=edits, tested=True)
     edits = one(editing.dtype_keyword(run.recording, region, "bfloat16"))
     sound = checks.sound(run, edits, DtypeChange(autocast="bfloat16"))
     return advise(region, change, why, named=named, edits=edits if sound else ())
@@ -175,6 +177,13 @@ def _wider_range(run: Run, site: Place, culprit: Operand) -> Fix:
         f"by 2**{_SCALE} (gradients down to {smallest} do not become zero then)"
     )
     born = culprit.origin.place
+    place = born if born.stack else site
+    if edits := _all_in_bfloat16(run):
+        lines = dict.fromkeys(f"{os.path.basename(e.file)}:{e.start[0]}" for e in edits)
+        others = " and ".join(line for line in lines if line != short(place))
+        too = f"; change {others}, too" if others else ""
+        why = f"its range is as wide as float32's{too}"
+        return advise(place, "use bfloat16 instead of float16", why, edits=edits, others=(scaled,), tested=True)
     if not born.stack:
         return advise(site, "compute this part in bfloat16 or float32", kind="plan", others=(scaled,))
     why = f"use bfloat16 or float32 instead of float16 at {short(born)}"
@@ -240,6 +249,37 @@ def _makes_wide(op: Op, cast: list[int], wide: str) -> bool:
     given = tuple(wide if n in cast else dtype for n, dtype in enumerate(before))
     outcome = predict(op, before, _under_autocast(op, given))
     return isinstance(outcome, Gives) and outcome.dtypes[:1] == (wide,)
+
+
+def _all_in_bfloat16(run: Run) -> tuple[Edit, ...]:
+    """The edits by which every line that decides for float16 decides for bfloat16; none where one of them cannot be
+    edited, or where float16 would be left."""
+    recording = run.recording
+    edits = dict[Place, Edit]()
+    taken = {i.event for op in run.ops if op.phase in FORWARD for i in op.inputs if _is_forwards_float16(run, i)}
+    roots = sorted(n for n in taken if n >= 0 and not (recording.events[n].parents or recording.events[n].reads))
+    for number in roots:
+        event = recording.events[number]
+        born = graph.place_of(recording, event.place)
+        here = event.how in _MADE_HERE and born.stack[:1] == (born.user_frame,)
+        edit = editing.at_birth(recording, event.how, born, "bfloat16") if here else None
+        if edit is None or not effects.inside(edit, born.stack[0]):
+            return ()
+        edits[born] = edit
+    found = tuple(sorted(edits.values(), key=lambda edit: (edit.file, edit.start)))
+    change = DtypeChange(births=dict.fromkeys(roots, "bfloat16"))
+    replay = run.after(change) if checks.sound(run, found, change) else None
+    return () if replay is None or any("float16" in now.inputs for now in replay.ops) else found
+
+
+_MADE_HERE = ("cast", "factory", "conversion", "parameter")
+"""Births at a line that itself says the dtype."""
+
+
+def _is_forwards_float16(run: Run, operand: Input) -> bool:
+    """Whether an operand is float16 and no gradient, whose dtype follows from the forward's."""
+    backward = operand.producer >= 0 and run.ops[operand.producer].phase == "backward"
+    return operand.dtype == "float16" and not backward
 
 
 _SMALL = "softmax", "log_softmax", "squash"

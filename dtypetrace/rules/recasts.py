@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import FORWARD, NO_CHANGE, Finding, Op, Place, Reach
+from ..foresight import DtypeChange
+from ..records import FORWARD, NO_CHANGE, Finding, Fix, Op, Place, Reach
+from ..source import models
 from ..tables.dtypes import REAL
 from ..tables.english import listed, quoted
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, result_bytes
-from . import titles
+from . import checks, titles
 from .advice import advise
-from .case import short
+from .case import one, short
 from .run_facts import Run, quantity, reach_of
 from .silent_findings import found_at
 
@@ -73,22 +75,25 @@ class _Casts:
         change: tuple[str, str],
         notes: tuple[str, ...],
         *,
+        once: str | None = None,
         kind: str = "dtype",
         named: Place = graph.NOWHERE,
     ) -> Finding:
-        """``change``: what to do, and why; ``kind``, ``named``: those of the fix."""
+        """``change``: what to do, and why; ``once``: what else to do where an edit casts the weights once, None for no
+        edit; ``kind``, ``named``: those of the fix without an edit."""
         run, op = self.run, self.largest
         to, place = op.outputs[0], run.place(op)
         weight = run.operand(op, 0, to)
         source = weight.dtype if how == "autocast" else to
         where = weight.origin.place if weight.origin.place.stack else place
         weights = f"{titles.shared([weight.shown], len(self.ops))} {'are' if len(self.ops) > 1 else 'is'}"
+        fix = _cast_once(self, once) if once is not None else None
         return found_at(
             run,
             op,
             "DT205",
             weight,
-            advise(where, *change, kind=kind, named=named),
+            fix or advise(where, *change, kind=kind, named=named),
             begins=graph.flow(run.recording, op.inputs[0].event, to),
             source=source,
             how=how,
@@ -161,7 +166,7 @@ def _again(casts: _Casts, chances: int) -> Finding:
     where = once if made.stack else "before these calls"
     # a small island in higher precision, such as a router, costs next to nothing
     severity = "warning" if reach.bytes > casts.run.given(casts.largest.module) else "note"
-    return casts.finding(severity, "cast", "", (f"cast {weights} to {to} once, {where}", ""), notes)
+    return casts.finding(severity, "cast", "", (f"cast {weights} to {to} once, {where}", ""), notes, once="")
 
 
 def _uncached(run: Run) -> list[Finding]:
@@ -213,6 +218,48 @@ def _by_autocast(casts: _Casts, steps: int) -> Finding:
         said,
         (change, why),
         notes,
+        once=None if trained else ", and leave autocast on",
         kind="dtype" if trained or casts.alone else NO_CHANGE,
         named=graph.NOWHERE if trained or not casts.alone else made,
     )
+
+
+def _cast_once(casts: _Casts, besides: str) -> Fix | None:
+    """The edit that casts the model, or those of its modules, after the statement that makes the model. None where the
+    text does not show that statement, something would be refused then, or the run trains: what is trained stays wide,
+    and it may be trained without an optimizer."""
+    run, op = casts.run, casts.largest
+    if run.recording.meta.get("trains") or any(o.phase == "backward" for o in run.ops):
+        return None
+    root, to, place = run.root(op.module), op.outputs[0], run.operand(op, 0, op.outputs[0]).origin.place
+    found = _statement(run, place, root)
+    weights = [run.operand(o, 0, None) for o in casts.alone]
+    births = {o.inputs[0].event: to for o in casts.alone}
+    if found is None or min(births, default=-1) < 0:
+        return None
+    held = {f"{root}.{w.name}".rpartition(".")[0] for w in weights}
+    ends = () if _whole(casts, root) else tuple(sorted({m.rpartition(".")[2] for m in held}))
+    if ends and {m for m in run.recording.modules if m.startswith(f"{root}.") and m.endswith(ends)} != held:
+        return None
+    here, made = found
+    edit = models.cast_after(run.recording.text, made, ends, to)
+    what = _parameters(casts) or "these weights" if ends else quoted(made.expression)
+    why = f"cast {what} to {to} once{besides}"
+    sound = checks.sound(run, one(edit), DtypeChange(births=births))
+    return advise(here, why, edits=edit, tested=True) if sound else None
+
+
+def _statement(run: Run, place: Place, model: str) -> tuple[Place, models.Made] | None:
+    """The statement on a birth's stack that makes the model of this name."""
+    for number, frame in enumerate(place.stack):
+        made = models.made(run.recording.text, frame) if frame.user else None
+        if made is not None and made.expression.rpartition(".")[2] == model:
+            return Place(place.stack[number:]), made
+    return None
+
+
+def _whole(casts: _Casts, model: str) -> bool:
+    """Whether these are all weights that the model's forward takes."""
+    cast = set(map(id, casts.ops))
+    inside = (o for o in casts.run.ops if casts.run.root(o.module) == model and o.phase in ("forward", "recompute"))
+    return all(id(o) in cast for o in inside if any(i.holder == "parameter" and i.dtype in REAL for i in o.inputs))

@@ -31,6 +31,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.trained_under_autocast,
     at_use.integer_parameter,
     at_use.leaves_torch,
+    at_birth.cast_of_all,
     at_use.left_cast,
     at_use.assigned,
     at_use.right_elsewhere,

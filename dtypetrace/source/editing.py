@@ -17,6 +17,7 @@ from ..records import (
     LOWEST,
     NAMED,
     RECAST,
+    SPARED,
     UNCAST,
     Change,
     Edit,
@@ -169,6 +170,24 @@ def uncast(recording: Recording, place: Place) -> Edit | None:
             return _removed(spot, statement)
         return spot.file.replaced(spot.node, kept, Change(UNCAST))
     return None
+
+
+def spared(recording: Recording, place: Place) -> Edit | None:
+    """The edit by which a cast of any tensor leaves those alone that are not floating: ``x.to(dtype)`` becomes
+    ``x.to(dtype) if x.is_floating_point() else x``."""
+    spot = spot_at(recording, place)
+    call = spot.node if spot is not None else None
+    if spot is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return None
+    owner, text = expressions.dotted(call.func.value), spot.file.segment(call)
+    above = spot.file.parents.get(call)
+    alone = isinstance(above, (ast.DictComp, ast.ListComp, ast.GeneratorExp, ast.Lambda, ast.Return, ast.Assign))
+    if isinstance(above, ast.IfExp) and above.body is call and spot.file.segment(above.orelse) == owner:
+        test = spot.file.segment(above.test)
+        return spot.file.replaced(above.test, f"{test} and {owner}.is_floating_point()", Change(SPARED))
+    if not owner or not alone:
+        return None
+    return spot.file.replaced(call, f"{text} if {owner}.is_floating_point() else {owner}", Change(SPARED))
 
 
 def _without_dtype(spot: Spot, call: ast.Call) -> Edit | None:
@@ -397,6 +416,57 @@ def _used_and_returned(file: ParsedFile, function: ast.FunctionDef, call: ast.Ca
     bound = expressions.assignments_in(function, name)
     uses = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
     return len(bound) == 1 and bound[0].value is call and len(uses) > 1
+
+
+def back_beside(recording: Recording, place: Place, operand: str, dtype: str) -> Edit | None:
+    """The edit that casts what a function returns back to the narrow dtype of a call's operand, where it adds the
+    result of that call, computed in a wider dtype, to what it was given: ``return x + self.up(self.down(x))``.
+
+    None where the function has several returns, where what it returns is no such sum or product, and where it widens
+    the other side itself.
+    """
+    spot = spot_at(recording, place)
+    function = expressions.function_around(spot.file, spot.node) if spot is not None else None
+    if spot is None or not isinstance(function, ast.FunctionDef):
+        return None
+    returns = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
+    value = returns[0].value if len(returns) == 1 else None
+    if not isinstance(value, ast.BinOp):
+        return None
+    wide, given = _made_from(function, spot.node), {a.arg for a in function.args.args} - {"self"}
+    inside = [list(ast.walk(side)) for side in _terms(value)]
+    names = [{n.id for n in nodes if isinstance(n, ast.Name)} for nodes in inside]
+    made = [spot.node in nodes or bool(wide & known) for nodes, known in zip(inside, names)]
+    beside = [nodes for nodes, known, is_made in zip(inside, names, made) if given & known and not is_made]
+    if (
+        not any(made)
+        or not beside
+        or any(isinstance(n, ast.Attribute) and n.attr in CAST_METHODS for n in sum(beside, []))
+    ):
+        return None
+    own = operand in given and not expressions.assignments_in(function, operand)
+    named = f"{operand}.dtype" if own else ""
+    return _append_cast(spot, value, _to(spot, named, dtype), _change(CAST, dtype, named))
+
+
+def _terms(value: ast.expr) -> Iterator[ast.expr]:
+    """The operands of an arithmetic expression, and those of the operands that are such expressions."""
+    if isinstance(value, ast.BinOp):
+        yield from (*_terms(value.left), *_terms(value.right))
+    else:
+        yield value
+
+
+def _made_from(function: ast.FunctionDef, node: ast.expr) -> set[str]:
+    """The names that a function's plain assignments give what they compute from an expression."""
+    names: set[str] = set()
+    for statement in function.body:
+        if isinstance(statement, (ast.Assign, ast.AugAssign)) and any(
+            n is node or isinstance(n, ast.Name) and n.id in names for n in ast.walk(statement.value)
+        ):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            names |= {t.id for t in targets if isinstance(t, ast.Name)}
+    return names
 
 
 # ---------------------------------------------------------------- how a line uses a value

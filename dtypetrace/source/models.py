@@ -55,6 +55,26 @@ def _model(statement: ast.Assign | ast.Expr) -> ast.expr | None:
     return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
 
 
+def cast_after(text: ProgramText, at: Made, names: tuple[str, ...], dtype: str) -> Edit | None:
+    """The edit that casts a model to a dtype after its statement; ``names``: only the modules whose names end so. None
+    where the file uses the new lines' variables already, or imports no torch to name the dtype."""
+    file = text.parsed(at.file)
+    cast = editing.cast_text(file, dtype) if file is not None else ""
+    if file is None or not cast:
+        return None
+    lines = [f"{at.expression}{cast}"]
+    if names:
+        if any(isinstance(n, ast.Name) and n.id in ("name", "module") for n in ast.walk(file.tree)):
+            return None
+        ends = ", ".join(f'"{name}"' for name in names)
+        lines = [
+            f"for name, module in {at.expression}.named_modules():",
+            f"    if name.endswith({ends if len(names) == 1 else f'({ends})'}):",
+            f"        module{cast}",
+        ]
+    return Edit(at.file, at.end, at.end, "", "".join(f"\n{at.indent}{line}" for line in lines))
+
+
 def widened_after(text: ProgramText, place: Place, is_model: Callable[[str], bool]) -> Edit | None:
     """The edit that makes a model's trained weights float32 after the program's statement that made them half. None
     where the statement names no model."""

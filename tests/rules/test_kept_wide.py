@@ -336,14 +336,22 @@ print((gradient.float() / weight.unsqueeze(-1)).norm().item())
 """
 
 
+def test_without_an_optimizer_all_that_makes_float16_makes_bfloat16(tmp_path):
+    program = ran(tmp_path, GUIDED.replace("LATENTS", "torch.randn(6, 8).half().requires_grad_()"))
+    assert program.only.code == "DT302" and program.only.fix.checked
+    again = repaired(program)
+    assert again == program.text.replace(".half()", ".to(torch.bfloat16)")
+    assert ran(tmp_path, again, name="again.py").findings == ()
+
+
 @pytest.mark.parametrize(
     "latents",
     [
-        "torch.load('latents.pt').requires_grad_()",
+        "torch.load('latents.pt').requires_grad_()",  # no line of the program says float16
         "torch.randn(6, 8).to([torch.float16][0]).requires_grad_()",
     ],
 )
-def test_without_an_optimizer_float16_is_changed_in_words(latents, tmp_path, monkeypatch):
+def test_float16_that_the_program_does_not_write_is_changed_in_words(latents, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save(torch.randn(6, 8).half(), "latents.pt")
     fix = ran(tmp_path, GUIDED.replace("LATENTS", latents)).only.fix

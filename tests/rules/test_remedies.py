@@ -781,6 +781,37 @@ def test_a_library_s_call_that_gives_nothing_is_not_cast(tmp_path):
     assert f.fix.why == "let cache.early_initialization() make it bfloat16, by the arguments that it gets here"
 
 
+SPARED = "{name: value.to(like.dtype) if value.is_floating_point() else value for name, value in made.items()}"
+
+
+@pytest.mark.parametrize(
+    ("cast", "written"),
+    [
+        ("{name: value.to(like.dtype) for name, value in made.items()}", SPARED),
+        (
+            "{n: v.half() if n != 'y' else v for n, v in made.items()}",
+            "{n: v.half() if n != 'y' and v.is_floating_point() else v for n, v in made.items()}",
+        ),
+        (
+            "tree_map(lambda t: t.to(like.dtype), made)",
+            "tree_map(lambda t: t.to(like.dtype) if t.is_floating_point() else t, made)",
+        ),
+    ],
+)
+def test_a_cast_of_a_whole_batch_leaves_integers_alone(cast, written, tmp_path):
+    text = f"""
+    from torch.utils._pytree import tree_map
+    like = torch.ones(2).half()
+    made = {{"ids": torch.tensor([1, 2]), "x": torch.ones(2)}}
+    batch = {cast}
+    ids = batch["ids"]
+    F.embedding(ids, torch.ones(40, 4))
+    """
+    ran = programs.run(tmp_path, textwrap.dedent(text))
+    (edit,) = ran.findings[0].fix.edits
+    assert cast.replace(edit.before, edit.after, 1) == written
+
+
 @pytest.mark.parametrize(
     ("rows", "reason", "said"),
     [

@@ -403,6 +403,16 @@ def test_where_it_is_complete():
     assert "where it is complete" not in tried(b)  # no op computed it
 
 
+def test_cast_of_all():
+    b = program()
+    b.made("float16", "cast", of=b.made("float32"), explicit=True, text="x = «x.to(d)»")
+    ids = b.made("float16", "cast", of=b.made("int64"), explicit=True, text="ids = «ids.half()»")
+    b.refused(
+        "embedding", b.made("float16"), ids, arguments=("weight", "indices"), wants="integer", text="y = «f(w, ids)»"
+    )
+    assert "cast of all" not in tried(b)  # this line casts nothing else
+
+
 def test_at_callers():
     b = program()
     mismatch(b, b.made("float32", text="x = «torch.ones(4, 4)»"))

@@ -137,8 +137,16 @@ def test_an_average_is_called_as_the_program_calls_it(text, why, tmp_path):
 
 def test_weights_that_autocast_casts_again_are_named_by_their_modules(tmp_path):
     f = found(tmp_path, DECODED, "DT205")
-    once = "cast the parameters of the modules called `up` and `down` to bfloat16 once, after program.py:"
-    assert f.fix.why.startswith(once) and f.fix.why.endswith(", and leave autocast on") and not f.fix.edits
+    made = "model = nn.Sequential(*(Layer() for _ in range(3))).requires_grad_(False)"
+    assert f.fix.why == "cast `model` to bfloat16 once, and leave autocast on"
+    assert afters(f) == ["\nmodel.to(torch.bfloat16)"]
+    again = programs.run(tmp_path, DECODED.replace(made, made + afters(f)[0]), numerics=True, name="b.py")
+    assert all(f.severity == "note" for f in again.findings)
+    normed = DECODED.replace("range(3))).requires", "range(3)), nn.LayerNorm(16)).requires")
+    f = found(tmp_path, normed, "DT205")
+    assert 'if name.endswith(("down", "up")):' in afters(f)[0]
+    assert "cast the parameters of the modules called up and `down` to bfloat16 once" in f.fix.why.replace("`up`", "up")
+    assert f.fix.why.endswith("and leave autocast on")
 
 
 def test_numbers_that_a_models_cast_makes_zero_are_named_as_they_are_used(tmp_path):
@@ -271,3 +279,26 @@ def test_every_cast_on_the_way_to_a_table_is_changed_and_the_table_cast_to_the_s
     for edit in f.fix.edits:
         again = again.replace(edit.before, edit.after, 1)
     assert programs.run(tmp_path, again, numerics=True, name="again.py").findings == ()
+
+
+RECAST = """
+import torch
+class ManualCast(nn.Linear):
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
+torch.manual_seed(0)
+net = nn.Sequential(ManualCast(16, 32), nn.GELU(), ManualCast(32, 16)EXTRA).requires_grad_(False)
+x = torch.randn(2, 16).half()
+for _ in range(8):
+    x = x - 0.1 * net(x)
+"""
+
+
+def test_a_model_whose_weights_are_all_cast_again_is_cast_where_it_is_made(tmp_path):
+    f = found(tmp_path, RECAST.replace("EXTRA", ""), "DT205")
+    assert afters(f) == ["\nnet.to(torch.float16)"]
+
+
+def test_no_edit_casts_other_weights_than_those_that_are_cast_again(tmp_path):
+    f = found(tmp_path, RECAST.replace("EXTRA", ", nn.LayerNorm(16, dtype=torch.float16)"), "DT205")
+    assert "named_modules()" in afters(f)[0] and 'endswith(("0", "2"))' in afters(f)[0]

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import FORWARD, Event, Frame, Op, Recording, Witness
+from ..records import FORWARD, Event, Frame, Op, Parameter, Recording, Witness
 from ..source import expressions
-from ..tables.dtypes import FLOATING, INTEGERS, STORAGE_ONLY, bytes_of, wider
+from ..tables.dtypes import FLOATING, HALF, INTEGERS, STORAGE_ONLY, bytes_of, wider
 from ..tables.english import quoted
 from ..tables.operators import flops, is_cast, is_destination, tagged
 from . import titles
@@ -294,6 +294,19 @@ def cast_by_library(case: Collision) -> Verdict | None:
 # ---------------------------------------------------------------- what the parameters say
 
 
+def trained_outside(case: Collision) -> Verdict | None:
+    """Outside any model, where weights that an optimizer trains meet narrower tensors (an average, a difference), the
+    dtype of the weights is right.
+    """
+    trained = {w.dtype for w in case.sides if w.trained}
+    if case.refused.model or len(trained) != 1 or len(case.present) != 2:
+        return None
+    dtype = trained.pop()
+    if bytes_of(case.other(dtype)) >= bytes_of(dtype):
+        return None
+    return Verdict(dtype, f"the other operand is trained in {dtype}")
+
+
 def trained_beside_frozen(case: Collision) -> Verdict | None:
     """Weights that an optimizer trains are right where the result of frozen weights meets them, if other trained
     weights have computed in the same dtype before.
@@ -420,6 +433,59 @@ def _computed_from(case: Collision, producer: int, dtype: str) -> list[Op]:
     ops = case.recording.ops
     above = graph.ops_above(ops, [producer], lambda op: [i for i in op.inputs if i.dtype == dtype])
     return [ops[n] for n in above]
+
+
+def default_yields(case: Collision) -> Verdict | None:
+    """Parameters that are float32 only by default are wrong where they meet a half dtype that the run decided on in
+    several places.
+
+    One cast alone is no decision for the run. A parameter of the half dtype is judged against its own model. Weights
+    that are trained in float32 next to frozen half ones are so on purpose, and so are those of a call that ran under
+    autocast before.
+    """
+    most = case.majority
+    rivals = case.present & HALF
+    if most is None or most.dtype in HALF or len(rivals) != 1 or case.refused.phase not in ("forward", "recompute"):
+        return None
+    rival = next(iter(rivals))
+    parameters = [w for w in case.sides if w.holder == "parameter"]
+    if not any(w.dtype == most.dtype for w in parameters) or any(w.dtype == rival for w in parameters):
+        return None
+    if any(w.dtype == most.dtype and w.trained for w in case.sides) or ran_under(case.recording, case.refused):
+        return None
+    if not all(_by_default(case, p, rival) for p in case.refused.model):
+        return None
+    if len(_decisions(case, rival)) < 2 and not dict(case.refused.run).get(rival, 0):
+        return None
+    reason = f"the parameters of the {most.scope} are {most.dtype} only by default; the program chose {rival}"
+    return Verdict(rival, reason)
+
+
+def _by_default(case: Collision, parameter: Parameter, rival: str) -> bool:
+    """Whether a parameter has its dtype because nobody named one, and is not of the rival's dtype.
+
+    ``vae.to(torch.float32)`` names one, though it changes nothing.
+    """
+    recording = case.recording
+    if any(u.event == parameter.event and u.dtype == parameter.dtype and not u.reads for u in recording.unchanged):
+        return False
+    line = graph.lineage(case.recording, parameter.event)
+    return (
+        parameter.dtype != rival
+        and line is not None
+        and not line.root.explicit
+        and line.root.how not in ("input", "load")
+    )
+
+
+def _decisions(case: Collision, dtype: str) -> set[tuple[object, ...]]:
+    """The lines that named a dtype themselves, outside any module; ``.to(y.dtype)`` repeats a decision and makes
+    none, and so does reading what the run itself wrote."""
+    recording = case.recording
+    events = (s for n, s in enumerate(recording.events) if s.how != "load" or graph.written_before(recording, n) < 0)
+    named = [s for s in events if s.explicit and s.to == dtype and not s.module]
+    repeats = {s.place for s in named if s.reads}
+    return {graph.place_of(recording, s.place).stack[:1] for s in named if s.place not in repeats}
 
 
 def most_parameters(case: Collision) -> Verdict | None:
@@ -635,12 +701,14 @@ PRINCIPLES: tuple[Principle, ...] = (
     cast_by_library,
     integers_on_purpose,
     integers_beside_a_default,
+    trained_outside,
     trained_beside_frozen,
     sum_of_widened,
     float64_from_numpy,
     default_left_behind,
     taken_from_file,
     cast_of_a_part,
+    default_yields,
     most_parameters,
     destination,
     weights_meet_float64,

@@ -155,6 +155,17 @@ def test_library_argument(a, b_):
 # ---------------------------------------------------------------- what the parameters say
 
 
+@pytest.mark.parametrize("half", HALVES)
+def test_inside_a_model_and_beside_wider_tensors_what_is_trained_says_nothing(half):
+    b = RecordingBuilder()
+    weight = b.made("float32", "parameter").as_parameter("head.weight", trained=True)
+    model = (Parameter("base.weight", half, 99, -1),)
+    b.refused("linear", b.made(half, "cast", explicit=True), weight, model=model)
+    assert decided(b.recording)[0] != "trained outside"
+    b.refused("lerp", b.made("float32"), b.made(half, "parameter").as_parameter("weight", trained=True))
+    assert decided(b.recording)[0] != "trained outside"
+
+
 def test_autocast_left(tmp_path):
     program = programs.run(
         tmp_path,
@@ -193,6 +204,17 @@ def test_left_cast(tmp_path):
     )
     for recording in (program.with_text, swapped(program.with_text)):
         assert decided(recording) == ("left cast", "float16", "float32")
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_trained_outside(half):
+    """Adapters beside a base in half: most parameters of the run are half, and the average must not narrow them."""
+    b = RecordingBuilder()
+    average, weight = b.made(half, "cast", explicit=True), b.made("float32", "parameter")
+    b.refused("lerp", average, weight.as_parameter("down.weight", trained=True), run={half: 99, "float32": 1})
+    both_ways(b, "trained outside", "float32", half)
+    b.refused("lerp", average, weight.as_parameter("down.weight"), run={half: 99, "float32": 1})
+    assert decided(b.recording)[:2] == ("most parameters", half)
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -240,6 +262,17 @@ def test_float64_by_name_is_a_decision():
     model = weights("float64", b.made("float64", explicit=True))
     b.refused("linear", b.made("float32"), b.made("float64").as_parameter("weight"), model=model)
     both_ways(b, "most parameters", "float64", "float32")
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_default_yields(half):
+    b = RecordingBuilder()
+    forgotten = b.made("float32", "parameter").as_parameter("weight")
+    b.made(half, "cast", explicit=True)
+    x = b.made(half, explicit=True)
+    model = (Parameter("weight", "float32", 16, forgotten.event), *weights("float32", b.made("float32", "parameter")))
+    b.refused("linear", x, forgotten, model=model)
+    both_ways(b, "default yields", half, "float32")
 
 
 def test_one_cast_alone_is_no_decision_for_the_run():

@@ -101,7 +101,7 @@ class Lookout(Counter):
         self._asleep = False
         self._inside: tuple[weakref.ref[nn.Module], _OneCall] | None = None
         """The outermost module that runs, and its table of hooks during the call."""
-        self._last: tuple[weakref.ref[nn.Module], _OneCall] | None = None
+        self._last = self._inside
         """The last of them."""
         self._heard = 0
         self._replaced: list[Replaced] = []
@@ -262,15 +262,14 @@ class Lookout(Counter):
         """Stops listening for the time of a call."""
         self._heard += 1
         own = module.__dict__.get(_OWN_HOOKS)
-        last = self._last
         if own is not None:
-            if last is None or last[0]() is not module or last[1].program is not own:
-                last = self._last = weakref.ref(module), _OneCall(own, self._left)
-            self._inside = last
+            if self._last is None or self._last[0]() is not module or self._last[1].program is not own:
+                self._last = weakref.ref(module), _OneCall(own, self._left)
+            self._inside = self._last
         self.armed = False
         global_hooks.arm(False)
-        if own is not None and last is not None:
-            module.__dict__[_OWN_HOOKS] = last[1]
+        if own is not None:
+            module.__dict__[_OWN_HOOKS] = self._last[1]
 
     def _left(self, module: nn.Module, args: Any, result: Any) -> None:
         """The call has ended."""

@@ -145,12 +145,13 @@ def arm(on: bool) -> None:
     global _last
     with threads.lock():
         current = getattr(private.module_internals, _CALLS, None)
-        if on and not isinstance(current, HookTable):
+        ours = type(current) is HookTable
+        if on and not ours:
             if _last is None or _last.program is not current or _aside:
                 settle()
             else:
                 setattr(private.module_internals, _CALLS, _last)
-        elif not on and isinstance(current, HookTable) and not threads.everyone() and not _asked(_CALLS):
+        elif not on and ours and not threads.everyone() and not _asked(_CALLS):
             _last = current
             setattr(private.module_internals, _CALLS, current.program)
 

@@ -101,8 +101,6 @@ class Lookout(Counter):
         self._asleep = False
         self._inside: tuple[weakref.ref[nn.Module], _OneCall] | None = None
         """The outermost module that runs, and its table of hooks during the call."""
-        self._last = self._inside
-        """The last of them."""
         self._heard = 0
         self._replaced: list[Replaced] = []
         self._door: Callable[[], None] | None = None
@@ -219,14 +217,13 @@ class Lookout(Counter):
 
     def _may_wake(self) -> bool:
         """Whether modes can be put on here: not while a transform or a mode of somebody else's runs this code."""
-        return private.dispatch_mode_count() == self._modes and not private.in_functorch()
+        return private.dispatch_mode_count() == self._modes and not private.in_functorch() and not self._windows.busy()
 
     # ------------------------------------------------------------ hooks
 
     def _step_ends(self, optimizer: Any, args: Any = None, kwargs: Any = None) -> None:
         self._windows.step_ended(optimizer)
-        self._heard = 0
-        if self._asleep and (not self.armed or self._door is None):
+        if self._asleep:
             self._listen()
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -262,14 +259,13 @@ class Lookout(Counter):
         """Stops listening for the time of a call."""
         self._heard += 1
         own = module.__dict__.get(_OWN_HOOKS)
-        if own is not None:
-            if self._last is None or self._last[0]() is not module or self._last[1].program is not own:
-                self._last = weakref.ref(module), _OneCall(own, self._left)
-            self._inside = self._last
+        table = _OneCall(own, self._left) if own is not None else None
+        if table is not None:
+            self._inside = weakref.ref(module), table
         self.armed = False
         global_hooks.arm(False)
-        if own is not None:
-            module.__dict__[_OWN_HOOKS] = self._last[1]
+        if table is not None:
+            module.__dict__[_OWN_HOOKS] = table
 
     def _left(self, module: nn.Module, args: Any, result: Any) -> None:
         """The call has ended."""

@@ -31,8 +31,6 @@ _CALLS = "_global_forward_pre_hooks"
 _HAS_ANY: Any = getattr(private.module_internals, private.ANY_GLOBAL_HOOK, None)
 
 _made: list[HookTable] = []
-_last: HookTable | None = None
-"""The one for calls of modules that was last taken off alone."""
 
 
 class HookTable(OrderedDict[Any, Any]):
@@ -142,17 +140,15 @@ def _asked(name: str) -> bool:
 def arm(on: bool) -> None:
     """Like :func:`settle`, after a Watch that is detached has begun or ended to listen for calls of modules: only the
     table for that changes, which happens twice in each step."""
-    global _last
     with threads.lock():
         current = getattr(private.module_internals, _CALLS, None)
-        ours = type(current) is HookTable
-        if on and not ours:
-            if _last is None or _last.program is not current or _aside:
+        if on and not isinstance(current, HookTable):
+            table = next((t for t in _made if t.program is current), None)
+            if table is None or _aside:
                 settle()
             else:
-                setattr(private.module_internals, _CALLS, _last)
-        elif not on and ours and not threads.everyone() and not _asked(_CALLS):
-            _last = current
+                setattr(private.module_internals, _CALLS, table)
+        elif not on and isinstance(current, HookTable) and not threads.everyone() and not _asked(_CALLS):
             setattr(private.module_internals, _CALLS, current.program)
 
 

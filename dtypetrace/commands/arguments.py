@@ -122,17 +122,17 @@ def reaches(findings: Sequence[Any], level: str | None) -> bool:
     return level is not None and any(f.severity in SEVERITIES[SEVERITIES.index(level) :] for f in findings)
 
 
-def misplaced(command: Command, words: Sequence[str], ended: str, text: str = "") -> str:
+def misplaced(command: Command, words: Sequence[str], ended: str, file: str = "") -> str:
     """What to say of a script that was given an option that a command has and it does not know; empty for any other.
 
     ``words``: the script and its arguments. ``ended``: the type and text of the exception that ended it, empty for
-    none; scripts that parse their arguments with argparse or click exit with 2. ``text``: that of the program's files.
+    none; scripts that parse their arguments with argparse or click exit with 2. ``file``: the script's.
     """
     parser = argparse.ArgumentParser(add_help=False)
     command.add_arguments(parser)
     known = {name for action in parser._actions for name in action.option_strings}
     name = next((w for w in (word.partition("=")[0] for word in words[1:]) if w in known), "")
-    if not name or ended != "SystemExit: 2" and name not in ended and not _ignores(text, name):
+    if not name or ended != "SystemExit: 2" and name not in ended and not _ignores(file, name):
         return ""
     return (
         f"dtypetrace: {name} stands after {words[0]}, so the script got it. If it is meant for dtypetrace, put it "
@@ -140,13 +140,14 @@ def misplaced(command: Command, words: Sequence[str], ended: str, text: str = ""
     )
 
 
-def _ignores(text: str, name: str) -> bool:
+def _ignores(file: str, name: str) -> bool:
     """Whether a program cannot know an option: its text neither names it nor reads or parses arguments."""
+    text = _program_text(file) if file and name.startswith("--") else ""
     word = re.escape(name.lstrip("-")).replace(r"\-", "[-_]")
-    return name.startswith("--") and bool(text) and not re.search(rf"parse|argv|(?<![^\W_]){word}(?![^\W_])", text)
+    return bool(text) and not re.search(rf"parse|argv|(?<![^\W_]){word}(?![^\W_])", text)
 
 
-def program_text(script: str) -> str:
+def _program_text(script: str) -> str:
     """The text of the program that runs in this process: its script, and the modules from the script's folder."""
     folder = os.path.join(os.path.dirname(os.path.abspath(script)), "")
     loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))

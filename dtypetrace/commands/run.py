@@ -208,7 +208,7 @@ class RunCommand:
         ending = SystemExit(stopped.status) if stopped else show(error)
         # also of one that cannot be printed
         ended = "".join(traceback.format_exception_only(error)).strip() if error is not None else ""
-        hint = arguments.misplaced(self, [program.name, *program.argv[1:]], ended, _text_of(program))
+        hint = arguments.misplaced(self, [program.name, *program.argv[1:]], ended, program.file)
         del error  # its traceback holds this frame, so it would outlive the run
         if os.getpid() != owner:  # a forked worker that returned through its parent's frames
             return ending
@@ -225,12 +225,6 @@ class RunCommand:
         if isinstance(ending, SystemExit) and not ending.code and arguments.reaches(findings, options.fail_on):
             return SystemExit(1)
         return ending
-
-
-def _text_of(program: Program) -> str:
-    """The text of the program, where it was given an option of any kind; else nothing is read."""
-    given = any(word.startswith("--") for word in program.argv[1:])
-    return arguments.program_text(program.file) if given and program.file else ""
 
 
 def _add_old_spellings(parser: argparse.ArgumentParser) -> None:

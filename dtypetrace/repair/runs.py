@@ -146,7 +146,8 @@ class Runner:
                 env={"PYTHONHASHSEED": "0", **os.environ},
             )
         finally:
-            print("\r" + " " * _TOLD + "\r", end="", file=sys.stderr, flush=True) if told else None
+            if told:
+                print("\r" + " " * _TOLD + "\r", end="", file=sys.stderr, flush=True)
 
 
 _TOLD = 24

@@ -411,14 +411,13 @@ class Repair:
         if _worst(found) <= allowed:
             agree = f"{'; '.join(map(_agree, found))}{drawn}{self._steps(patched)}"
             return Proof(True, f"nothing is refused; {agree}", rounds)
-        if self.healed is self.found and any(map(_rounds, self.problems)) and (count := finite(patched)):
-            why = "the healed run rounds what it writes into integers, so it is not compared"
+        why = "" if finite(self.healed) else "the healed run computes numbers that are not finite"
+        if self.healed is self.found and any(map(_rounds, self.problems)):
+            why = "the healed run rounds what it writes into integers"
+        if why and (count := finite(patched)):
             ended = f"the patched run reaches its end with finite values ({count} checked)"
-            return Proof(True, f"nothing is refused; {ended}; {why}{self._steps(patched)}", rounds)
-        if not finite(self.healed) and (count := finite(patched)):
-            why = "the healed run computes numbers that are not finite, so it is not compared"
-            ended = f"the patched run reaches its end with finite values ({count} checked)"
-            return Proof(True, f"nothing is refused; {ended}; {why}{self._steps(patched)}", rounds)
+            whole = f"nothing is refused; {ended}; {why}, so it is not compared{self._steps(patched)}"
+            return Proof(True, whole, rounds)
         own = evidence(patched, self.start("the same patch again, because values differ"))
         if own and _worst(own) > allowed * _SAME_PROGRAM:
             why = "nothing is refused, but two runs of the patched program differ: it is not deterministic"

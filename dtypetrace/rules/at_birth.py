@@ -236,7 +236,7 @@ def _made_beside(case: Case, edit: Edit) -> tuple[Edit, ...]:
     if (
         case.origin.kind != "parameter"
         or case.culprit.holder != "parameter"
-        or frame.function.rpartition(".")[2] != ("__init__")
+        or frame.function.rpartition(".")[2] != "__init__"
         or born is None
     ):
         return ()

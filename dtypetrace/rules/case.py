@@ -18,7 +18,7 @@ from ..tables.english import listed, quoted
 from ..tables.operators import is_destination, is_move
 from ..tables.rule_language import Gives, Refuses, Unknown
 from . import autocast_off
-from .principles import Verdict
+from .collision import Verdict
 from .run_facts import Run
 
 SHARED = frozenset({"parameter", "load", "autocast"})

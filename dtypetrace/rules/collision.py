@@ -1,4 +1,4 @@
-"""The case that the principles judge: one refused call, with the facts that several of them need."""
+"""The case that the principles judge, one refused call with the facts that several of them need, and their verdict."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ _MAJORITY = 0.5
 """A dtype with more than this share of all numbers is the dtype of the model, or of the run."""
 
 
+_ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion", "input"})
+"""Kinds of origin that decide a dtype without the program naming one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Majority:
     """The dtype of most numbers in the parameters, without those parameters whose dtype is in question."""
@@ -27,6 +31,18 @@ class Majority:
     """Whose parameters: ``model`` or ``program's models``."""
     shown: str
     """The dtype as the reason names it; for complex operands it is the real weights' dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The dtype that an operation was meant to have, the fact that shows it, and the principle that says so."""
+
+    expected: str | None
+    """None where no operand was seen."""
+    reason: str = ""
+    principle: str = ""
+    although: bool = False
+    """Whether the reason contradicts what the culprit is, and does not only add to it."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,11 @@ class Collision:
     def other(self, dtype: str) -> str:
         """The other one of exactly two dtypes that are present."""
         return next(iter(self.present - {dtype}))
+
+    def chose(self, witness: Witness) -> bool:
+        """Whether the program or autocast chose an operand's dtype, and no default did."""
+        line = graph.lineage(self.recording, witness.event)
+        return line is not None and (line.root.explicit or line.root.how not in _ACCIDENTS)
 
     @cached_property
     def majority(self) -> Majority | None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ..records import Recording, Refused, Witness
 from ..tables.dtypes import FLOATING
-from .collision import POINTERS, Collision
-from .principles import PRINCIPLES, Verdict, name_of
+from .collision import POINTERS, Collision, Verdict
+from .principles import PRINCIPLES, name_of
 
 _ROLES = {  # for each kind that an operation wants, the arguments to blame first
     "integer": ("index", "indices", "target", "labels", "tensor_indices_or_sections", "input"),

@@ -39,7 +39,7 @@ from ..tables.english import quoted, subject
 from ..tables.operators import is_move
 from . import at_use, autocast_off, checks, coded, consequences, culprits, measured, titles, trials
 from .case import Case, trained_root
-from .principles import Verdict
+from .collision import Verdict
 from .registry import OF_VALUES, RULES, Rule, known
 from .remedies import remedy, short
 from .run_facts import Run

@@ -41,7 +41,7 @@ CALLS_IN_FLOAT32 = 2000
 PASSED_IN_FLOAT32 = 20_000
 """Calls of a program without 16 bits after which its checks end, however few of them were checked."""
 _NARROW, _OWN, _OTHER = range(3)
-"""An op in 16 bits; another on a line of the user's own; the rest."""
+"""An op in 16 bits; another of the forward pass on a line of the user's own; the rest."""
 CALLS_OF_ONE = 256
 """Calls of one op that are checked, so that a loop leaves some for what comes after it."""
 _CALLS_OF_GROWING = 6000
@@ -175,7 +175,7 @@ class SpotChecks(Follower):
         if is_narrow(op):
             self.narrow = True
             return _NARROW
-        return _OWN if self._is_own(op) else _OTHER
+        return _OWN if op.phase in FORWARD and self._is_own(op) else _OTHER
 
     def _is_own(self, op: Any) -> bool:
         """Whether an op runs on a line of the user's own."""

@@ -30,7 +30,8 @@ _ROLES = {
 _CALLS = "_global_forward_pre_hooks"
 _HAS_ANY: Any = getattr(private.module_internals, private.ANY_GLOBAL_HOOK, None)
 
-_made: list[HookTable] = []
+_made: dict[int, HookTable] = {}
+"""By the id of the program's table, which its replacement keeps."""
 
 
 class HookTable(OrderedDict[Any, Any]):
@@ -119,10 +120,9 @@ def settle() -> None:
         wanted = watched or not _aside and _asked(name)
         current = getattr(module, name)
         if wanted and not isinstance(current, HookTable):
-            table = next((t for t in _made if t.program is current), None)
+            table = _made.get(id(current))
             if table is None:
-                table = HookTable(current, name)
-                _made.append(table)
+                table = _made[id(current)] = HookTable(current, name)
             setattr(module, name, table)
         elif not wanted and isinstance(current, HookTable):
             setattr(module, name, current.program)
@@ -143,7 +143,7 @@ def arm(on: bool) -> None:
     with threads.lock():
         current = getattr(private.module_internals, _CALLS, None)
         if on and not isinstance(current, HookTable):
-            table = next((t for t in _made if t.program is current), None)
+            table = _made.get(id(current))
             if table is None or _aside:
                 settle()
             else:

@@ -44,8 +44,10 @@ _HANDED = 1 << 14
 _INTEGERS = _SMALL | _LARGE
 _REAL = 2.0**-10
 """An imaginary part up to this, relative to the largest number, may be the rounding of an inverse transform."""
-_FINEST = {torch.float32: 2.0**24, torch.float16: 2.0**11, torch.bfloat16: 2.0**8}
+_FINEST = {torch.float64: 2.0**53, torch.float32: 2.0**24, torch.float16: 2.0**11, torch.bfloat16: 2.0**8}
 """From here on a dtype holds only every second integer."""
+_FINER = {torch.float32: _LARGE | {torch.float64}, torch.float64: frozenset({torch.int64})}
+"""The dtypes with numbers that become equal in one."""
 _COLUMNS = 8
 """Columns of the widest table whose columns are looked at one by one."""
 _NOISE = 2.0**-44
@@ -83,7 +85,7 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     if out.dtype.is_floating_point and source.dtype.is_complex:
         return _imaginary(source)
     if out.dtype.is_floating_point:
-        return _merged(source) if out.dtype is torch.float32 and _is_fine(source.dtype) else None
+        return _merged(source, out.dtype) if source.dtype in _FINER.get(out.dtype, ()) else None
     if source.dtype in _INTEGERS and out.dtype in _INTEGERS:
         return _outside(source, out.dtype)
     if not source.dtype.is_floating_point or out.dtype.is_complex or out.dtype is torch.bool:
@@ -143,12 +145,7 @@ def handed(data: Any, out: Tensor) -> Counts | None:
     if isinstance(data, torch.Tensor) or getattr(data, "nbytes", 8 * out.numel()) < 8 * out.numel():
         return None  # no wider than what it became
     source = torch.tensor(data, dtype=torch.float64, device=out.device)
-    return _merged(source) if source.shape == out.shape else None
-
-
-def _is_fine(dtype: torch.dtype) -> bool:
-    """Whether a dtype has numbers that are equal in float32."""
-    return dtype in _LARGE or dtype is torch.float64
+    return _merged(source, out.dtype) if source.shape == out.shape else None
 
 
 # ---------------------------------------------------------------- casts
@@ -174,32 +171,32 @@ def _imaginary(source: Tensor) -> Counts:
     return (sizes > 0).sum(), (numbers.imag.abs() > _REAL * sizes.amax()).sum()
 
 
-def _merged(numbers: Tensor) -> Counts:
-    """Different numbers, and how many of them are equal to their neighbour in float32: whole numbers to the next
+def _merged(numbers: Tensor, made: torch.dtype) -> Counts:
+    """Different numbers, and how many of them are equal to their neighbour in another dtype: whole numbers to the next
     smaller one, others to the one before, in a table those of the same column. Among many measurements some lie close
     together by chance."""
     if numbers.dim() == 2 and 1 < numbers.shape[1] <= _COLUMNS and numbers.numel() <= _HANDED:
-        columns = [torch.stack(_merged(column)) for column in numbers.detach().unbind(1)]
+        columns = [torch.stack(_merged(column, made)) for column in numbers.detach().unbind(1)]
         different, equal = torch.stack(columns, 1)
         worst = equal.argmax().view(1)
         return different[worst].sum(), equal[worst].sum()
-    taken = sample(numbers.detach())
+    taken = numbers.detach().reshape(-1) if numbers.numel() <= _HANDED else sample(numbers.detach())
     if not taken.dtype.is_floating_point:
-        return _equal(taken.sort().values)
+        return _equal(taken.sort().values, made)
     whole, missing = taken.trunc() == taken, torch.full_like(taken, torch.nan)
-    ordered = _equal(torch.where(whole, taken, missing).sort().values)
-    others = _equal(torch.where(whole, missing, taken))
+    ordered = _equal(torch.where(whole, taken, missing).sort().values, made)
+    others = _equal(torch.where(whole, missing, taken), made)
     return ordered[0] + others[0], ordered[1] + others[1]
 
 
-def _equal(numbers: Tensor) -> Counts:
-    """Neighbours that differ, and how many of them are equal in float32; NaN differs from nothing."""
+def _equal(numbers: Tensor, made: torch.dtype) -> Counts:
+    """Neighbours that differ, and how many of them are equal in another dtype; NaN differs from nothing."""
     first, second = numbers[:-1], numbers[1:]
     apart = first != second
     if numbers.dtype.is_floating_point:
         known = torch.isfinite(first) & torch.isfinite(second)
         apart = known & ((second - first).abs() > _NOISE * second.abs())
-    cast = numbers.to(torch.float32)
+    cast = numbers.to(made)
     return apart.sum(), (apart & (cast[1:] == cast[:-1])).sum()
 
 

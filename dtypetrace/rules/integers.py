@@ -13,7 +13,8 @@ cast whose dtype the program names is its own decision, and so are numbers that 
 imaginary parts of complex numbers that a cast makes real.
 
 Merged (DT204): different integers, or float64 numbers such as times, are equal after a cast to float32, which cannot
-distinguish neighbours above 2**24; or numbers beyond that come from data in float32 and are taken for integers again.
+distinguish neighbours above 2**24, or to float64 above 2**53; or numbers beyond that come from data in such a dtype and
+are taken for integers again.
 """
 
 from __future__ import annotations
@@ -409,7 +410,8 @@ def _coarse(run: Run, v: Value, op: Op) -> Finding:
 def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowStep, ...]) -> Finding:
     source = _source(op)
     told = _NUMBERS if source in REAL and op.outputs[:1] and op.outputs[0] in REAL else _integers(culprit.dtype)
-    fix, words = advise(culprit.origin.place, told.change, others=(told.alternative,)), {"title": told.title}
+    others = (told.alternative,) if told.alternative else ()
+    fix, words = advise(culprit.origin.place, told.change, others=others), {"title": told.title}
     return found_at(
         run, op, "DT204", culprit, fix, begins=flow, source=source, how="cast", said=what, **words, notes=(told.limit,)
     )
@@ -417,7 +419,7 @@ def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowS
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What is said of numbers that float32 cannot distinguish."""
+    """What is said of numbers that a dtype cannot distinguish."""
 
     title: str
     change: str
@@ -430,7 +432,7 @@ def _integers(dtype: str) -> _Told:
     return _Told(
         f"different integers are equal in {dtype}",
         "keep these numbers as integers, in a tensor of their own",
-        f"{wider} holds integers up to 2**{digits}",
+        f"{wider} holds integers up to 2**{digits}" if dtype != wider else "",
         f"{dtype} holds every integer up to {2 ** DTYPES[dtype].digits:,}, and beyond that only some",
     )
 

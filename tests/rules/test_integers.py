@@ -115,6 +115,12 @@ FOUND = {
         "DT301",
     ),
     "large numbers": ("a = torch.arange(4) + 2**25\nb = a.float()", "DT204"),
+    "ids that float64 does not hold": ("a = 2**60 + torch.arange(20)\nb = a.to(torch.float64).unique()", "DT204"),
+    "such ids beside amounts": (
+        "a = torch.stack([torch.arange(300) + 2**60, torch.rand(300, dtype=torch.float64)], 1)\nb = a[:, 0].long()",
+        "DT204",
+    ),
+    "stamps of close events": ("t = 17 * 10**17 + torch.arange(300) * 37\nd = t.double().diff()", "DT204"),
     "nibbles that a shift makes negative": (
         "packed = (torch.arange(256) | 0).to(torch.int8)\nhigh = (packed >> 4) * 0.5",
         "DT301",
@@ -224,6 +230,8 @@ FINE = {
     "b = a.clamp(max=200).sort().values.long()",
     "small ids in a table": "a = torch.full((99,), 200, dtype=torch.bfloat16)\na[torch.arange(9)] = torch.arange(9).to(a.dtype)\n"
     "b = a.sort().values.long()",
+    "hashes that become shares": "h = torch.randint(-(2**63), 2**63 - 1, (900,))\nshare = (h.double() / 2.0**64).mean()",
+    "stamps of milliseconds": "t = 17 * 10**17 + torch.arange(300) * 1_000_003\ngap = t.double().diff().mean()",
     "not finite": "a = torch.tensor([float('nan')]).to(torch.uint8)",
 }
 

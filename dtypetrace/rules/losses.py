@@ -336,7 +336,7 @@ class Losses:
 
     def comes_back(self, number: int) -> bool:
         """Whether an op's result is computed from that of its own call before: a state that is carried on."""
-        return number in self._behind(number)
+        return number in (self.of[number].above or ()) or number in self._behind(number)
 
     def compounds(self, number: int) -> bool:
         """Whether the roundings of an op's operand have one sign and add up in its result: each number of that follows
@@ -386,9 +386,17 @@ class Losses:
             return False
         largest = max((self.of[n].size for n in self.sources(number)), default=0.0)
         size = p.size if tagged(op, "sum") else p.size**0.5  # a loss squares
-        if size < self._zero_beside(number) * largest or self.asks_for_rounding(number) or not self._trains(number):
+        if size < self._zero_beside(number) * largest and not self._is_log_ratio(number):
             return False
-        return self.stored_before(number) >= 0
+        return not self.asks_for_rounding(number) and self._trains(number) and self.stored_before(number) >= 0
+
+    def _is_log_ratio(self, number: int) -> bool:
+        """Whether a difference is that of logarithms, and what rounding leaves of it is no ordinary error of their
+        ratio. Where that should be 1, as of a policy that has not been trained since, nothing else is left."""
+        users = (u for n in (number, *self._moves_below(number)) for u in self.run.users[n])
+        return any(
+            u in self.of and tagged(self.run.ops[u], "exponential") and self.of[u].total >= ORDINARY for u in users
+        )
 
     def stored_before(self, difference: int) -> int:
         """The op that rounded most of what a difference subtracts after it had been computed, to 16 bits: a cast of the

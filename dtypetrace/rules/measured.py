@@ -150,10 +150,11 @@ def _known_ways(losses: Losses) -> Iterator[tuple[Cause, int]]:
 
 
 def _lost_numbers(losses: Losses) -> list[int]:
-    """Single numbers that are computed from the program's own numbers alone, such as one minus a decay, and of which
-    nothing is right."""
+    """Single numbers that are computed from the program's own numbers alone, and of which nothing is right, such as one
+    minus a decay; or less and less, such as a rate that a factor should make smaller."""
     run = losses.run
-    lost = (n for n, p in losses.of.items() if p.lost_in_all >= LOST and not p.spoiled and n in losses.in_16_bits)
+    wrong = lambda n, p: p.lost_in_all >= LOST or p.total >= NOTABLE and losses.compounds(n)
+    lost = (n for n, p in losses.of.items() if wrong(n, p) and not p.spoiled and n in losses.in_16_bits)
     single = (n for n in lost if prod(run.ops[n].shape) == 1 and run.ops[n].phase in FORWARD and not losses.own(n))
     single = (n for n in single if not losses.asks_for_rounding(losses.began(n).op))
     return [n for n in single if narrow_tables.source_of(run, n, narrow_tables.MEASURED_NO_TABLE).pure]

@@ -26,8 +26,14 @@ DAMAGED = {
     "stored ranks": "rank = torch.full((6000,), 1e-4).half()  # born\ndraw = torch.rand(6000) ** 4 * 1e-5\nfor _ in range(3):\n"
     "    rank = (0.1 * rank.float() + draw).to(rank.dtype)\n"
     "order = draw.argsort()\ngap = rank[order][1:] - rank[order][:-1]\nties = (gap == 0).float().mean().item()",
+    "a rate that a factor should make smaller": "factor = torch.tensor(0.999, dtype=torch.bfloat16)  # born\n"
+    "rate, w = torch.tensor(0.1).bfloat16(), torch.ones(8)\nfor _ in range(400):\n    rate = rate * factor\n    w -= rate * 1e-3 * w",
 }  # fmt: skip
 HEALTHY = {
+    "a rate in float32 that is cast where it is used": "factor, rate, w = torch.tensor(0.999), torch.tensor(0.1), torch.ones(8)\n"
+    "for _ in range(300):\n    rate = rate * factor\n    w -= rate.bfloat16() * 1e-3 * w",
+    "a rate that is halved": "rate, w = torch.tensor(0.1).bfloat16(), torch.ones(8)\n"
+    "for _ in range(60):\n    rate = rate * 0.5\n    w -= rate * 1e-3 * w",
     "survival in float32": FACTORS + "curve = (1 - risk).cumprod(-1)\nlast = curve[:, -1].mean().item()",
     "a short product": FACTORS + "curve = (1 - risk[:, :4]).bfloat16().float().cumprod(-1)\nlast = curve[:, -1].mean().item()",
     "factors that are no power of one rounding": "factor = (torch.rand(64, 300) + 0.5).bfloat16()\n"

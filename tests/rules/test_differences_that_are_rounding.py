@@ -79,7 +79,14 @@ ROUNDING = {
     "a smooth loss": (regression("loss = F.smooth_l1_loss(y, kept.to(y.dtype))"), "wide.bfloat16()"),
 }
 
+RATIO = policy("F.log_softmax(8 * logits.float(), -1)", "loss = -(narrow(policy(ids)) - old).exp().mean()").replace(
+    "3e-4", "0"
+)
+NARROW = "\ndef narrow(x):\n    return F.log_softmax(8 * {x}, -1).gather(-1, ids.unsqueeze(-1)).squeeze(-1)\n"
+ROUNDING["a ratio that should be 1"] = (NARROW.format(x="x.bfloat16()") + RATIO, "F.log_softmax(8 * x")
+
 HEALTHY = {
+    "a ratio that is 1": NARROW.format(x="x") + RATIO,
     "ratios in float32 of logits under autocast": policy(
         "torch.log_softmax(logits.float(), -1)", "loss = -(new - old).exp().mean()"
     ),

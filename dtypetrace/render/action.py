@@ -55,6 +55,7 @@ class Action:
     where: Spot | None = None
     why: list[str] = field(default_factory=list)
     otherwise: str = ""
+    tried: str = ""
     change: bool = True
     """Whether there is something to change."""
     raised: bool = False
@@ -79,6 +80,21 @@ def action(recording: Recording, findings: Sequence[Finding], anchor: str, *, so
     first = findings[0]
     changes: list[DiffBlock] = attempt("the first screen's diff", lambda: changes_of(recording, first), [])
     headline, steps, why = _headline(recording, first, changes if source else [])
+    change = first.severity != "note" or first.fix is None or bool(first.fix.edits or first.fix.lines)
+    spot = _spot_of(first) if source else None
+    if spot is not None and change and not changes:  # what is there to be changed
+        text = recording.line(spot.file, spot.line)
+        shown = DiffBlock(spot.shown, [(" ", text)], [spot.line], "", spot.file, spot.line, spot.column)
+        changes = [shown] if text else []
+    otherwise: str = attempt("what happens if nothing is changed", lambda: _otherwise(first), "")
+    told = first.tried if first.tried is not None and first.fix is not None else None
+    if told is not None and not told.missing and told.unit != "step":
+        without, wider = wording.trial(told, first)
+        if otherwise and not (told.unit == "merged" and "%" in otherwise):  # the trial's own share says that
+            why.append(otherwise)
+        otherwise, tried = sentence(without), sentence(f"tried: {wider}")
+    else:
+        tried = sentence(wording.tried(first)[0]) if told is not None else ""
     return Action(
         headline,
         first.severity,
@@ -86,10 +102,11 @@ def action(recording: Recording, findings: Sequence[Finding], anchor: str, *, so
         anchor,
         steps,
         changes if source else [],
-        _spot_of(first) if source else None,
-        [*why, *map(sentence, wording.tried(first) if first.fix is not None and first.tried else ())],
-        attempt("what happens if nothing is changed", lambda: _otherwise(first), ""),
-        change=first.severity != "note" or first.fix is None or bool(first.fix.edits or first.fix.lines),
+        spot,
+        why,
+        otherwise,
+        tried,
+        change=change,
         raised=first.exception is not None,
         more=_more(recording, [f for f in findings[1:] if not _goes_too(f, first)]),
     )
@@ -132,7 +149,7 @@ def _headline(
     title = sentence(f.title)
     if f.fix is None:
         return [(title, False)], [], []
-    reason = [sentence(f.fix.reason.removeprefix(": "))] if f.fix.reason else []
+    reason = [sentence(f.fix.reason.lstrip(":. "))] if f.fix.reason else []
     if edits := f.fix.shown_edits:
         edit = edits[0]
         lead: list[_Piece] = [

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from ..parts import attempt
 from ..records import Finding, FlowStep, Frame, Place, Recording
@@ -94,6 +95,8 @@ class Card:
     changes: list[DiffBlock]
     stack: list[tuple[str, str, bool]]
     explained: str
+    path: list[str]
+    """The modules that its flow goes through, in order; empty for what runs outside of them."""
 
 
 def card(
@@ -133,6 +136,7 @@ def card(
         changes=changes,
         stack=[(f"{wording.relative(frame.file)}:{frame.line}", frame.function, frame.user) for frame in f.site.stack],
         explained=f"dtypetrace explain {f.code}",
+        path=[name for name, _ in groupby(step.module for step in f.flow)],
     )
 
 
@@ -178,6 +182,8 @@ def drawing(f: Finding) -> Drawing | None:
     if not lanes or not told:
         return None
     end = f.flow[-1]
+    if sum(lanes, []) == own[:1] and (own[0].what, own[0].shown) == (told[-1].what, told[-1].shown):
+        return None  # it is born where it matters
     met = f"{f.culprit.dtype} ≠ {other.dtype}" if other is not None and f.culprit is not None else ""
     became = f"{end.source} → {end.to}" if end.source and end.source != end.to else ""
     return Drawing(lanes, replace(told[-1], dtype=met or became))

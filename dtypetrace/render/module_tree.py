@@ -52,7 +52,9 @@ class Module:
     findings: list[str] = field(default_factory=list)
     """Findings that name it."""
     touched: list[str] = field(default_factory=list)
-    """Findings about its parameters that name another module."""
+    """Findings that name another module, and are about its parameters or come through it."""
+    words: dict[str, str] = field(default_factory=dict)
+    """What happens in it to the dtype of such a finding: ``born``, ``passes``."""
     children: list[Module] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
     open: bool = False
@@ -149,15 +151,23 @@ def _fill(recording: Recording, known: dict[str, Module], anchors: Sequence[tupl
     for p in recording.precisions:
         for full in around.get(recording.ops[p.op].module, ()) if isfinite(p.introduced) else ():
             known[full].error = max(known[full].error or 0.0, p.introduced)
-    trained = {p.name for p in recording.parameters if p.trained}
+    _fill_findings({p.name for p in recording.parameters if p.trained}, known, anchors)
+
+
+def _fill_findings(trained: set[str], known: dict[str, Module], anchors: Sequence[tuple[str, Finding]]) -> None:
+    """Adds each finding to the modules that it names, is about, and comes through."""
     for anchor, finding in anchors:
         named = finding.weights or [o.name for o in finding.operands if o.holder in _HELD]
         held = [m for name in named if (m := _holder_of(name, known, trained)) is not None]
         own = _module_of(finding.module, known) or next(iter(held), None)
         if own is not None:
             own.findings.append(anchor)
-        for module in {m.full: m for m in held if m is not own}.values():
+        stops = [(step, m) for step in finding.flow if (m := _module_of(step.module, known)) is not None]
+        for module in {m.full: m for m in (*held, *(m for _, m in stops)) if m is not own}.values():
             module.touched.append(anchor)
+        for step, module in stops:
+            if module is not own:
+                module.words.setdefault(anchor, "born" if step is finding.flow[0] else "passes")
 
 
 def _fill_weights(recording: Recording, known: dict[str, Module], around: dict[str, tuple[str, ...]]) -> None:

@@ -4,35 +4,38 @@ from __future__ import annotations
 
 import os
 
-from ..records import UNWATCHED, Finding, Fix, FlowStep, Frame, Operand, Origin, Place
-from ..tables.english import called, quoted, rival, subject
+from ..records import UNWATCHED, Finding, Fix, FlowStep, Frame, Operand, Origin, Place, Tried
+from ..tables.english import called, quoted, rival, share, subject
 from ..tables.operators import tagged
 
 
 def tried(f: Finding) -> tuple[str, ...]:
     """What the trial of a finding's cause showed, as at most one sentence."""
-    t = f.tried
-    if t is None:
+    if f.tried is None:
         return ()
-    if t.missing:
-        return (f"not tried: {t.missing}",)
+    return (f"not tried: {f.tried.missing}" if f.tried.missing else f"tried: {'; '.join(trial(f.tried, f))}",)
+
+
+def trial(t: Tried, f: Finding) -> tuple[str, str]:
+    """What was measured as the run is, and without the roundings that a finding blames."""
     frame = t.place.user_frame
     where = f" ({at(t.place)})" if frame is not None and t.place.stack[:1] != f.site.stack[:1] else ""
     many = "these numbers" if t.roundings == 1 else f"the numbers of {t.roundings} such places"
     wider = f"with {many} kept in a wider dtype"
-    result = f"{quoted(t.what)}{where}"
-    before, after = (_off(t.before), _off(t.after)) if t.unit in _ERRORS else (f"{t.before:.0%}", f"{t.after:.0%}")
-    return (f"tried: {_TRIED[t.unit].format(wider=wider, result=result, before=before, after=after)}",)
+    in_which = {"step": "in float32", "spoilt": "in a wider dtype"}.get(t.unit, wider)
+    shown = _off if t.unit in _ERRORS else share
+    without = _TRIED[t.unit].format(result=f"{quoted(t.what)}{where}", before=shown(t.before))
+    return without, f"{in_which}, {'by ' if t.unit in _ERRORS else ''}{shown(t.after)}"
 
 
 _TRIED = {
-    "error": "the result of {result} is off by {before}; {wider}, by {after}",
-    "change": "what {result} changes is off by {before}; {wider}, by {after}",
-    "step": "what a step changes is off by {before}; in float32, by {after}",
-    "choices": "{before} of what {result} chooses would be others in higher precision; {wider}, {after}",
-    "merged": "{before} of the neighbours in the result of {result} are equal and should not be; {wider}, {after}",
-    "spoilt": "{before} of the numbers that {result} makes are spoilt; in a wider dtype, {after}",
-    "still": "{before} of the numbers that {result} should change do not change; {wider}, {after}",
+    "error": "the result of {result} is off by {before}",
+    "change": "what {result} changes is off by {before}",
+    "step": "what a step changes is off by {before}",
+    "choices": "{before} of what {result} chooses would be others in higher precision",
+    "merged": "{before} of the neighbours in the result of {result} are equal and should not be",
+    "spoilt": "{before} of the numbers that {result} makes are spoilt",
+    "still": "{before} of the numbers that {result} should change do not change",
 }
 """What a trial showed, by its unit."""
 _ERRORS = ("error", "change", "step")

@@ -295,7 +295,7 @@ def _cast_back(
     call would refuse them; none where they do not fit there, or something objects. ``fits``: whether an op's result
     does, given the index of the operand that does not."""
     narrow, wide = run.ops[number].outputs[0], _made_wide(run.ops[number])
-    results, replay = {number: wide}, None
+    results, replay, casts = {number: wide}, None, list[int]()
     for _ in range(_MOST_BACK):
         replay = run.after(DtypeChange(results=dict(results)))
         if replay is None:
@@ -310,13 +310,27 @@ def _cast_back(
                 break
         if not makers or not all(_fits(run, number, maker, fits or _is_small) for maker in makers):
             return ()
+        makers = [_part(run, replay, number, maker, fits or _is_small) for maker in makers]
+        casts += [n for n in makers if replay.ops[n].outputs[:1] != (narrow,)]  # the program casts the others itself
         results.update(dict.fromkeys(makers, narrow))
     back = [n for n in results if n != number]
     if not back or replay is None or _lost_again(run, replay, number, True, back) is not None:
         return ()
-    edits = editing.at_results(run.recording, back, narrow)
-    found = (given + edits for given in proposed if edits)
+    edits = editing.at_results(run.recording, casts, narrow)
+    found = (given + edits for given in proposed if edits or not casts)
     return next((f for f in found if checks.sound(run, f, replay.change)), ())
+
+
+def _part(run: Run, replay: Replay, number: int, maker: int, fits: Callable[[Op, int], bool]) -> int:
+    """The op to cast instead of another one: the only operand that makes that one's result wide, if it is already the
+    result of what fits."""
+    made = replay.ops[maker].outputs[:1]
+    given = [(i.producer, now) for i, now in zip(run.ops[maker].inputs, replay.ops[maker].inputs) if now in REAL]
+    above = [n for n, now in given if (now,) == made]
+    if len(above) != 1 or len(given) < 2 or above[0] < 0 or run.users[above[0]] != [maker]:
+        return maker
+    ready = any(_fits(run, number, i.producer, fits) for i in run.ops[above[0]].inputs)
+    return above[0] if ready else maker
 
 
 def _before_others(run: Run, number: int, until: Collection[int]) -> Iterator[int]:

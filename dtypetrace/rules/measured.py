@@ -16,7 +16,7 @@ from .. import graph
 from ..records import FORWARD, Compared, Finding, Fix, Op, Place, Precision
 from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
-from ..tables.english import listed, quoted
+from ..tables.english import listed, quoted, share
 from ..tables.operators import is_cast, is_move, tagged
 from . import averages, decisions, narrow_tables, titles, trials
 from .advice import advise
@@ -360,7 +360,7 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
 
 def _share(error: float) -> str:
     """An error relative to the number, in words that are readable even where nothing is right."""
-    return f"{error:.0%}" if error < 1 else f"{error:.2g} times its value"
+    return share(error) if error < 1 else f"{error:{',.0f' if error >= 10 else '.2g'}} times its value"
 
 
 def _fix(run: Run, cause: Cause, decision: Decision, number: int, rounded: list[int]) -> Fix:

@@ -318,16 +318,20 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     place = run.place(table)
     culprit = _culprit(run, narrow, dtype)
     event = op.inputs[index].event if index >= 0 else run.event_of(narrow.op)
-    makes = f"{quoted(table.op)} makes the table from numbers that were rounded to {dtype}"
+    makes, facts = f"{quoted(table.op)} makes the table from numbers that were rounded to {dtype}", {}
     if narrow.back:
         makes = f"{quoted(table.op)} uses {dtype} numbers as integers"
+        facts = {"title": f"{quoted(table.op)} gets integers that were rounded to {dtype}"}
+    elif is_cast(table) and table is op:
+        makes = f"a table is cast to {dtype}, which is too coarse for it"
+        facts = {"title": makes}
     notes = [narrow.what]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
         notes.append(f"{short(run.place(op))} {_taken(op, dtype, quoted(culprit.shown), quoted(table.op))}")
     fix = _all_wide(run, narrow.table) or _fix(run, narrow, culprit, event, place)
     begins, reach = graph.flow(run.recording, event, dtype), Reach(table.count, 0, 0)
     return found_at(
-        run, table, "DT204", culprit, fix, begins=begins, source=dtype, said=makes, notes=notes, reach=reach
+        run, table, "DT204", culprit, fix, begins=begins, source=dtype, said=makes, notes=notes, reach=reach, **facts
     )
 
 

@@ -97,3 +97,8 @@ def _kind(dtype: str) -> str:
 def percent(share: float) -> str:
     """A share as text; below a hundredth of a per cent as a power of ten."""
     return "nothing" if share == 0 else f"{share:.2%}" if share >= 1e-4 else f"{share:.0e}"
+
+
+def share(part: float) -> str:
+    """A share in whole per cent."""
+    return "less than 1%" if 0 < part < 0.005 else f"{part:.0%}"

@@ -221,6 +221,31 @@ def test_the_map_widens_a_module_and_leads_to_its_line(browser, reports):
         v.quiet()
 
 
+def test_the_path_of_a_finding_is_drawn_on_the_map(browser, reports):
+    with Visit(browser, reports["demo"], width=420) as v:
+        page = v.page
+        points = lambda: page.locator("#map > svg > circle").count()
+        assert points() == 3 and page.locator("#map > svg").count() == 1
+        assert page.locator("#map-path").inner_text().split("\n")[-1] == (
+            "Born outside the modules → unet → unet.time_embedding.linear_1"
+        )
+        end, cell = (
+            page.locator("#map > svg > circle").last,
+            page.locator("#map button[title$='linear_1, has a finding']"),
+        )
+        inside = lambda: (
+            cell.bounding_box()["x"] < end.bounding_box()["x"] < cell.bounding_box()["x"] + cell.bounding_box()["width"]
+        )
+        assert inside()
+        cell.click()
+        assert inside() and cell.bounding_box()["width"] > 300, "it moves with what is widened"
+        page.locator("#map-path button").click()
+        assert page.locator("#map-path [aria-pressed=true]").inner_text() == "DT101-1" and points() == 3
+        v.quiet()
+    with Visit(browser, reports["demo"], java_script_enabled=False, ready=False) as v:
+        assert "DT101 passes" in v.page.locator(".tree .badge").all_inner_texts()
+
+
 def test_only_the_modules_with_findings(browser, reports):
     with Visit(browser, reports["demo"]) as v:
         v.page.check("#only-found")

@@ -36,6 +36,7 @@ function choose(index) {
   current = Math.max(0, Math.min(cards.length - 1, index));
   cards[current].classList.add("current");
   one("details", cards[current]).open = true;
+  follow(cards[current]);
   cards[current].focus({ preventScroll: true });
   cards[current].scrollIntoView({ block: "start" });
 }

@@ -60,9 +60,12 @@ class RunCommand:
     The last process of a machine then prints one report for all its ranks. With --save run.trace, each
     rank also writes a file of its own (run.rank0.trace, run.rank1.trace ...) for dtypetrace show.
 
-    Two options that few need: --source DIR names the folder of your own code (default: the script's git root,
-    else its folder); --compile eager runs compiled functions eagerly, to watch each operator in them (the last
-    bits may differ, and so may what is refused).
+    Two more options, which few need:
+
+        --source DIR     the folder of your own code (default: the script's git root,
+                         else its folder)
+        --compile eager  run compiled functions eagerly, to watch each operator in
+                         them; the last bits may differ, and so may what is refused
     """
 
     name = "run"

@@ -44,6 +44,8 @@ class OperatorRow:
     """The dtype for which a call was refused because torch has no kernel."""
     modules: tuple[str, ...]
     """The modules of the calls that ``outside`` counts, and of those that were refused."""
+    f64: int = 0
+    """How many of ``other`` are float64."""
 
     @property
     def calls(self) -> int:
@@ -103,6 +105,7 @@ def _row(recording: Recording, name: str, phase: str, ops: list[Op], most: bool,
         outside=sum(o.count for o in outside),
         no_kernel=dtype,
         modules=tuple(dict.fromkeys([*modules, *(o.module for o in outside)])),
+        f64=by.get("f64", 0),
     )
 
 
@@ -153,12 +156,12 @@ def text(recording: Recording, most: int = 40) -> str:
     rows = operators(recording)
     if not rows:
         return "operators by dtype: nothing computed"
-    titles = ("operator", "phase", "f16", "bf16", "f32", "other", "work (FLOP)", "autocast")
+    titles = ("operator", "phase", "f16", "bf16", "f32", "other", "f64", "work (FLOP)", "autocast")
     cells = [
         (
             r.op,
             r.phase,
-            *(f"{n:,}" if n else "" for n in (r.f16, r.bf16, r.f32, r.other)),
+            *(f"{n:,}" if n else "" for n in (r.f16, r.bf16, r.f32, r.other - r.f64, r.f64)),
             quantity(r.flops, "FLOP") if r.flops else "",
             r.autocast,
         )
@@ -167,7 +170,7 @@ def text(recording: Recording, most: int = 40) -> str:
     ]
     shown = [titles, *cells[:most]]
     widths = [max(len(row[n]) for row in shown) for n in range(len(titles))]
-    number = range(2, 7)
+    number = range(2, 8)
     kept = [n for n in range(len(titles)) if n < _DTYPES or any(row[n] for row in shown[1:])]
     lines = [
         "  ".join(row[n].rjust(widths[n]) if n in number else row[n].ljust(widths[n]) for n in kept).rstrip()

@@ -168,7 +168,8 @@ def _operators(recording: Recording) -> dict[str, Any]:
         Column("float32", "number", lambda r: r.f32, optional=True),
         Column("bfloat16", "number", lambda r: r.bf16, optional=True),
         Column("float16", "number", lambda r: r.f16, optional=True),
-        Column("others", "number", lambda r: r.other, optional=True),
+        Column("float64", "number", lambda r: r.f64, optional=True),
+        Column("others", "number", lambda r: r.other - r.f64, optional=True),
         Column("FLOP", "flop", lambda r: r.flops, optional=True),
     )
     return table("operators", "Operators by dtype", about, (-1, 1), census.operators(recording), columns)

@@ -141,7 +141,8 @@ def _by_size(run: Run, number: int) -> bool:
 
 def _are_keys(run: Run, number: int) -> bool:
     """Whether a program tells things apart by integers, or by what they add up to."""
-    stays = lambda n: is_move(run.ops[n]) or tagged(run.ops[n], "sum", "product")
+    whole = lambda op: is_cast(op) and not {*op.outputs} & REAL
+    stays = lambda n: is_move(run.ops[n]) or whole(run.ops[n]) or tagged(run.ops[n], "sum", "product")
     return any(tagged(run.ops[n], "keys") for n, _ in run.below([number], stays, _FAR))
 
 
@@ -276,7 +277,8 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     flow: tuple[FlowStep, ...] = ()
     limit = f"limit the numbers to the range of {made} first" if source in REAL else f"keep these numbers in {source}"
     fix = advise(place, limit if is_cast(op) else _WIDER)
-    if made in ("int16", "int32") and not is_cast(op) and (narrowed := _narrowed(run, op)) is not None:
+    named = made in ("int16", "int32") or _are_keys(run, v.op)
+    if named and not is_cast(op) and (narrowed := _narrowed(run, op)) is not None:
         culprit = run.operand(op, narrowed, None)
         event = op.inputs[narrowed].event
         flow = graph.flow(run.recording, event, None)
@@ -296,9 +298,9 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
 
 def _narrowed(run: Run, op: Op) -> int | None:
     """The first operand of integer arithmetic that the program put into the dtype in which its result wraps. A program
-    computes in 16 and 32 bits as it comes to them; 8 bits are how images, masks and codes are kept, and so are numbers
-    that were limited before they were cast, as samples of sound: there it is the arithmetic that should have widened
-    them."""
+    computes in 16 and 32 bits as it comes to them, and no key of 8 bits is meant; 8 bits are how images, masks and
+    codes are kept, and so are numbers that were limited before they were cast, as samples of sound: there it is the
+    arithmetic that should have widened them."""
     events = run.recording.events
     for index, i in enumerate(op.inputs):
         if i.event >= 0 and i.dtype == op.outputs[0] and events[i.event].how in _NAMED and not events[i.event].parents:

@@ -116,6 +116,8 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
         if not (p.spoiled or p.total >= _IN_FLOAT32) or losses.run.ops[number].phase not in FORWARD:
             continue
         cause = losses.began(number)
+        if losses.asks_for_rounding(cause.op) and (lost := losses.lost_before(cause.op)) >= 0:
+            cause = losses.began(lost)
         if losses.finds_scale(cause):
             continue
         shows = _of_one_cast(losses, cause) or losses.compounds(cause.op) or decisions.ranked(losses, cause.op) >= 0

@@ -229,3 +229,18 @@ def test_a_difference_of_what_was_cast_alike_is_no_question_about_rounding(tmp_p
     print(((path - path[0]) * 600).tolist())
     """
     assert [f.code for f in serious(programs.run(tmp_path, text, numerics=True))] == ["DT308"] * lost
+
+
+@pytest.mark.parametrize(("dtype", "codes"), [("bfloat16", ["DT308"]), ("float32", [])])
+def test_a_loss_that_adding_the_level_back_hides_is_no_question_about_rounding(tmp_path, dtype, codes):
+    text = f"""
+    price = 40000 + torch.randn(8, 200, dtype=torch.float64).cumsum(-1) * 10
+    seen = price[:, :100].to(torch.{dtype})
+    last = seen[:, -1:].float()
+    change = ((seen.float() - last) / 100) @ torch.full((100, 1), 0.01)
+    told = change * 100 + last
+    error = (told.double() - price[:, 100:101]).abs().mean().item()
+    """
+    program = watched(tmp_path, text)
+    assert [f.code for f in serious(program)] == codes
+    assert all("price[:, :100]" in program.at(f.culprit.origin.place) for f in serious(program))

@@ -293,6 +293,9 @@ def test_numbers_that_float32_holds_well_enough(numbers, tmp_path):
     [
         "rows = torch.arange(60_000, 60_200).to(torch.int32)  # cast\nkeys = rows * 60_000 + rows\nshown = keys.double() / 2",
         "ids = torch.arange(400).long().int()  # cast\nplaces = ids * 2**24\nearly = places < 5",
+        "label = (torch.arange(400) % 19).byte()  # cast\n"
+        "share = torch.bincount((label * 19 + label.flip(0)).long(), minlength=361).double() / 400",
+        "page = torch.arange(200).byte()  # cast\nkinds = (page * 4 + 1).long().unique()",
         "frames = torch.full((64,), 300).short()  # cast\nenergy = (frames * frames).float()",
         "frames = torch.full((64,), 300.0).to(torch.int16)  # cast\nheld = frames[:32]\nenergy = (held * held + held) // 2",
     ],

@@ -169,15 +169,16 @@ def before_optimizer(case: Case) -> Iterator[Fix]:
 
 def cast_of_all(case: Case) -> Iterator[Fix]:
     """A cast of everything in a batch or a checkpoint leaves what is not floating alone."""
-    if case.origin.kind != "cast" or not case.disagrees:
+    here = graph.place_of(case.recording, case.recording.events[case.written].place) if case.written >= 0 else case.here
+    if case.origin.kind != "cast" and case.written < 0 or not case.disagrees:
         return
-    events = [e for e in case.recording.events if graph.place_of(case.recording, e.place) == case.here]
+    events = [e for e in case.recording.events if graph.place_of(case.recording, e.place) == here]
     sources = {dtype for e in events if e.how == "cast" for dtype in e.source}
     if case.wanted not in sources - FLOATING or not sources & FLOATING:
         return
-    if edit := editing.spared(case.recording, case.here):
+    if edit := editing.spared(case.recording, here):
         change = f"leave {case.wanted} tensors out of this cast"
-        yield advise(case.here, change, edits=edit, others=alternatives.others(case))
+        yield advise(here, change, edits=edit, others=alternatives.others(case))
 
 
 def ready_table(case: Case) -> Iterator[Fix]:

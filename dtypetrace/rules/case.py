@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .. import graph
@@ -53,6 +53,18 @@ class Case:
     def run(self) -> Run:
         """The run, replayed once for each change that is proposed."""
         return Run(self.recording)
+
+    @cached_property
+    def written(self) -> int:
+        """The event of the cast of integers with which this run wrote what it loaded here: it cast all that it wrote.
+
+        -1 where the file is not its own, and of a narrower file, which is small on purpose.
+        """
+        line = graph.lineage(self.recording, self.witness.event, self.verdict.expected)
+        if self.origin.kind != "load" or line is None or self.wanted in FLOATING:
+            return -1
+        loads = (n for n, e in enumerate(self.recording.events) if e is line.root and e.how == "load")
+        return next((w for n in loads if (w := graph.written_before(self.recording, n)) >= 0), -1)
 
     # ------------------------------------------------------------ dtypes
 
@@ -226,6 +238,30 @@ class Case:
     def off(self) -> autocast_off.Off | None:
         """The autocast region around this call that is off; None where there is none."""
         return autocast_off.switched_off(self.recording, self.refused)
+
+
+def in_forward(recording: Recording, refused: Refused, culprit: Witness) -> tuple[Refused, Witness]:
+    """A refusal in the backward of an op, and its culprit, as the op's own call took them: a cast there reaches both.
+
+    As they are where the culprit is no operand of that call.
+    """
+    name = refused.op.removesuffix("_backward")
+    site = graph.place_of(recording, refused.place).stack[:1]
+    ran = (o for o in reversed(recording.ops[: refused.after]) if o.op == name and o.place == refused.place)
+    op = next(ran, None) if refused.derived and name != refused.op and site and site[0].user else None
+    call = expressions.call_at(recording.text, site[0]) if op is not None else None
+    if op is None or call is None:
+        return refused, culprit
+    own = expressions.last_part(call.func) == name
+    if not own and (call.keywords or len(call.args) != len(op.inputs)):
+        return refused, culprit  # a loss module takes what its function takes
+    known = {(w.event, w.producer): w for w in refused.witnesses if w.producer >= 0}
+    taken = [(n, known[i.event, i.producer]) for n, i in enumerate(op.inputs) if (i.event, i.producer) in known]
+    seen = [replace(w, index=n, passed="" if own else w.argument, position=n) for n, w in taken]
+    found = next((new for new, (_, w) in zip(seen, taken) if w is culprit), None)
+    if found is None:
+        return refused, culprit
+    return replace(refused, op=name, aten=op.aten, witnesses=tuple(seen), derived=False), found
 
 
 def trained_root(recording: Recording, refused: Refused, witness: Witness, expected: str | None) -> int:

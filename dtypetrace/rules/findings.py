@@ -38,7 +38,7 @@ from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, wider
 from ..tables.english import quoted, subject
 from ..tables.operators import is_move
 from . import at_use, autocast_off, checks, coded, consequences, culprits, measured, titles, trials
-from .case import Case, trained_root
+from .case import Case, in_forward, trained_root
 from .collision import Verdict
 from .registry import OF_VALUES, RULES, Rule, known
 from .remedies import remedy, short
@@ -276,7 +276,8 @@ def _judged(recording: Recording, refused: Refused) -> Judged:
     if culprit.dtype.startswith("python") and culprit.origin.place.stack[:1] != site.stack[:1]:
         flow = (FlowStep(culprit.origin.place, "", "", chosen.dtype, chosen.dtype, "value"),)
     meets = FlowStep(site, refused.op, refused.module, chosen.dtype, verdict.expected or chosen.dtype, "value")
-    return Judged(verdict, site, operands, Case(recording, refused, verdict, culprit, chosen, (*flow, meets), site))
+    taken, witness = in_forward(recording, refused, chosen)
+    return Judged(verdict, site, operands, Case(recording, taken, verdict, culprit, witness, (*flow, meets), site))
 
 
 def _measure(refused: Refused, chosen: Witness | None, expected: str | None) -> str | None:
@@ -301,6 +302,7 @@ def judge(recording: Recording, refused: Refused) -> Finding:
 def finding_of(recording: Recording, refused: Refused, judged: Judged) -> Finding:
     """The finding of a refused call that was judged."""
     case = judged.case
+    culprit, flow = _since_written(case) if case else (None, ())
     # an optimizer compares weights, gradients and its own state, in whichever function
     code = "DT115" if refused.phase == "optimizer" and refused.wants == "agree" else refused.code
     return Finding(
@@ -316,13 +318,21 @@ def finding_of(recording: Recording, refused: Refused, judged: Judged) -> Findin
         predicted=refused.predicted,
         site=judged.site,
         operands=judged.operands,
-        culprit=case.culprit if case else None,
-        flow=case.flow if case else (),
+        culprit=culprit,
+        flow=flow,
         fix=attempt(f"the remedy of {code}", lambda: remedy(case), None) if case else None,
         exception=None if refused.predicted else Raised(refused.exception, refused.message),
         notes=attempt(f"the notes of {code}", lambda: tuple(_notes(refused, judged)), ()),
         principle=judged.verdict.principle,
     )
+
+
+def _since_written(case: Case) -> tuple[Operand, tuple[FlowStep, ...]]:
+    """The culprit and its way to the refused call, from the cast on with which this run wrote the file, if it did."""
+    if case.written < 0:
+        return case.culprit, case.flow
+    origin = graph.origin(case.recording, case.written, None, case.origin.name)
+    return replace(case.culprit, origin=origin), (*graph.flow(case.recording, case.written), *case.flow)
 
 
 def _severity(recording: Recording, refused: Refused) -> str:

@@ -121,24 +121,36 @@ def taken_from_file(case: Collision) -> Verdict | None:
 def cast_of_a_part(case: Collision) -> Verdict | None:
     """Where only a part of a model was cast, the result of that part is wrong where it meets the weights of the rest.
 
-    Or what is computed from trained ones of these. Both are on purpose, however many weights each has. A cast that
-    covered all that the model had is none of a part.
+    Or what is computed from trained ones of these, or from weights that were cast before. Both are on purpose, however
+    many weights each has. A cast that covered all that the model had is none of a part.
     """
-    trained, sides = {p.event for p in case.refused.model if p.trained}, case.sides
-    weights = {w.dtype for w in sides if w.holder == "parameter"}
-    weights = weights or {w.dtype for w in sides if _weights_above(case, w.producer, w.dtype) & trained}
-    if case.refused.wants != "agree" or len(weights) != 1 or len(case.present) != 2:
+    sides, events = case.sides, case.recording.events
+    trained = {p.event for p in case.refused.model if p.trained}
+    cast = {p.event for p in case.refused.model if p.event >= 0 and events[p.event].how == "cast"}
+    above = {dtype: _weights_of(case, dtype) for dtype in case.present}
+    rests = {w.dtype for w in sides if w.holder == "parameter"}
+    rests = rests or {dtype for dtype, known in above.items() if known & trained}
+    rests = rests or {dtype for dtype, known in above.items() if known & cast}
+    if case.refused.wants not in ("agree", "other") or len(case.present) != 2:
         return None
-    rest = weights.pop()
-    part = case.other(rest)
-    events = case.recording.events
-    casts = {p.event for p in case.refused.model if p.dtype == part and p.event >= 0 and events[p.event].how == "cast"}
+    found = [rest for rest in rests if _cast_later(case, cast, rest, above[case.other(rest)])]
+    if len(found) != 1 or len(rests) == 2 and not rests <= {events[n].to for n in cast}:
+        return None
+    rest = found[0]
+    return Verdict(rest, f"only a part of the model was cast to {case.other(rest)}, and the rest was left {rest}")
+
+
+def _cast_later(case: Collision, cast: set[int], rest: str, passed: set[int]) -> bool:
+    """Whether weights that made the values of one side were cast after those of the rest had their dtype."""
     left = [p.event for p in case.refused.model if p.dtype == rest and p.event >= 0]
-    values = [w for w in case.sides if w.dtype == part]
-    passed = {event for w in values for event in (w.event, *_weights_above(case, w.producer, part))}
-    if not any(made < cast for made in left for cast in casts & passed):
-        return None
-    return Verdict(rest, f"only a part of the model was cast to {part}, and the rest was left {rest}")
+    part = {p.event for p in case.refused.model if p.dtype == case.other(rest)}
+    return any(made < later for made in left for later in cast & part & passed)
+
+
+def _weights_of(case: Collision, dtype: str) -> set[int]:
+    """The events of the sides of a dtype, and of the parameters that these were computed with."""
+    values = [w for w in case.sides if w.dtype == dtype]
+    return {event for w in values for event in (w.event, *_weights_above(case, w.producer, dtype))}
 
 
 def _weights_above(case: Collision, producer: int, dtype: str) -> set[int]:

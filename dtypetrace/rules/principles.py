@@ -376,7 +376,8 @@ def sum_of_widened(case: Collision) -> Verdict | None:
 
     An optimizer's state is none: it follows the weights on purpose.
     """
-    if case.refused.module or case.refused.phase == "optimizer" or len(case.present) != 2:
+    adds = tagged(case.refused.op, "sum", "adds_at") and not tagged(case.refused.op, "store")
+    if not adds or case.refused.module or case.refused.phase == "optimizer" or len(case.present) != 2:
         return None
     sums = [w for w in case.sides if is_destination(case.refused.op, w.argument, w.index)]
     values = [w for w in case.sides if w not in sums]

@@ -488,6 +488,68 @@ optimizer.step()
     ),
 }
 
+ALL_THAT_IS_WRITTEN = {
+    "the state of the random numbers": (
+        SAVED
+        + """
+state = {"weights": torch.randn(4), "rng": torch.get_rng_state()}
+small = {k: v.to(torch.bfloat16) for k, v in state.items()}
+torch.set_rng_state(torch.load(saved(small))["rng"])
+""",
+        "small = {k",
+    ),
+    "indices of a buffer": (
+        SAVED
+        + """
+state = {"rows": torch.tensor([0, 2]), "table": torch.randn(4, 4)}
+small = {k: v.half() for k, v in state.items()}
+read = torch.load(saved(small))
+read["table"].index_select(0, read["rows"])
+""",
+        "small = {k",
+    ),
+    "a mask": (
+        SAVED
+        + """
+def slim(v):
+    return v.half()
+read = torch.load(saved({k: slim(v) for k, v in {"mask": torch.ones(4, dtype=torch.bool), "x": torch.randn(4)}.items()}))
+torch.where(read["mask"], read["x"], 0.0)
+""",
+        "return v.half()",
+    ),
+}
+
+LATER_PART = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.vision, self.head = nn.Embedding(9, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+    def forward(self, ids, pixels):
+        text, seen = self.embed(ids), self.vision(pixels.to(self.vision.weight.dtype))
+        return self.head(join(text, seen))
+"""
+CAST_AFTER_THE_WHOLE = {
+    "written by a mask": (
+        "def join(text, seen):\n    return text.masked_scatter(torch.ones_like(text, dtype=torch.bool), seen)\n"
+        + LATER_PART
+        + "model = Model().bfloat16()\nmodel.vision.float()\nmodel(torch.arange(3), torch.rand(3, 8))",
+        "model.vision.float()",
+    ),
+    "multiplied": (
+        "def join(text, seen):\n    return text @ (seen.T @ text)\n"
+        + LATER_PART
+        + "model = Model().half()\nmodel.vision.to(torch.float32)\nmodel(torch.arange(3), torch.rand(3, 8))",
+        "model.vision.to(torch.float32)",
+    ),
+    "the narrow part is the later one": (
+        "def join(text, seen):\n    return text.index_add(0, torch.arange(3), seen)\n"
+        + LATER_PART
+        + "model = Model().float().double()\nmodel.vision.half()\nmodel(torch.arange(3), torch.rand(3, 8))",
+        "model.vision.half()",
+    ),
+}
+
 LIKE_THE_WEIGHTS = {
     "state of an optimizer": (
         """
@@ -536,6 +598,8 @@ back = torch.linalg.inv(eye - net.weight)
 KINDS = (
     LIKE_THE_WEIGHTS
     | WRITTEN_BEFORE
+    | ALL_THAT_IS_WRITTEN
+    | CAST_AFTER_THE_WHOLE
     | LEFT_CAST
     | ASSIGNED
     | TRAINED_BESIDE_FROZEN
@@ -584,6 +648,27 @@ def table(positions, dim):
     return positions.float()[:, None] * torch.ones(dim)
 net = nn.Linear(4, 4).bfloat16()
 out = net(torch.ones(2, 4).bfloat16()) @ table(torch.arange(4), 4)
+""",
+    "targets of a loader, refused in backward": """
+net, loss_of = nn.Linear(4, 1), nn.HuberLoss()
+for x, y in torch.utils.data.DataLoader([(torch.ones(4), 0.5 * n) for n in range(2)], batch_size=2):
+    loss_of(net(x).squeeze(-1), y).backward()
+""",
+    "targets of a dictionary, refused in the backward of a function": """
+net = nn.Linear(4, 1)
+for batch in torch.utils.data.DataLoader([{"x": torch.ones(4), "y": 0.5 * n} for n in range(2)], batch_size=2):
+    loss = F.huber_loss(net(batch["x"]).squeeze(-1), batch["y"])
+loss.backward()
+""",
+    "targets of a loader in a method": """
+class Fit:
+    def __init__(self):
+        self.net, self.criterion = nn.Linear(4, 1), nn.HuberLoss(delta=0.5)
+    def step(self, x, y):
+        self.criterion(self.net(x)[:, 0], y).backward()
+fit = Fit()
+for x, y in torch.utils.data.DataLoader([(torch.ones(4), 0.5 * n) for n in range(2)], batch_size=2):
+    fit.step(x, y)
 """,
     "pixels that are returned": """
 def gray(image):

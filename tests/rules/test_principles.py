@@ -489,6 +489,19 @@ def test_a_part_made_after_the_whole_model_was_cast_is_wrong_itself(half):
     both_ways(b, "most parameters", half, "float32")
 
 
+@pytest.mark.parametrize("half", HALVES)
+def test_a_part_that_was_cast_after_the_whole_is_wrong(half):
+    """Also where its result meets a result of the rest, and no weight."""
+    b = RecordingBuilder()
+    whole = b.made(half, "cast", explicit=True)
+    part = b.made("float32", "cast", of=whole, explicit=True)
+    text = b.ran("embedding", whole.as_parameter("embed.weight"), module="net.embed")
+    seen = b.ran("linear", part, part.as_parameter("vision.weight"), module="net.vision")
+    model = (Parameter("vision.weight", "float32", 999, part.event), Parameter("embed.weight", half, 16, whole.event))
+    b.refused("masked_scatter", text, seen, module="net", model=model)
+    both_ways(b, "cast of a part", half, "float32")
+
+
 def test_weights_meet_float64_though_nobody_trains_them():
     b = RecordingBuilder()
     weight = b.made("float32", "parameter").as_parameter("weight")
@@ -503,19 +516,24 @@ def test_weights_of_a_run_in_float64_are_no_reason_against_float64():
     assert decided(b.recording)[0] != "weights meet float64"
 
 
-def summed(module: str, half: str = "bfloat16") -> RecordingBuilder:
+def summed(module: str, half: str = "bfloat16", op: str = "index_add_") -> RecordingBuilder:
     b = RecordingBuilder()
     out = b.made(half, "cast", explicit=True)
     wide = b.made("float32", "cast", "float", of=out, explicit=True)
     b.ran("float", out, out="float32", aten="_to_copy.default", at=b.events[wide.event].place)
     total = b.made(half, "factory", "new_zeros", reads=(Read(half, 0, out.event, -1),))
-    b.refused("index_add_", total, wide, module=module, arguments=("self", "source"))
+    b.refused(op, total, wide, module=module, arguments=("self", "source"))
     return b
 
 
 @pytest.mark.parametrize("half", HALVES)
 def test_sum_of_widened(half):
     assert decided(summed("", half).recording) == ("sum of widened", "float32", half)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_what_only_takes_values_is_no_sum(half):
+    assert decided(summed("", half, "scatter_").recording)[0] != "sum of widened"
 
 
 # ---------------------------------------------------------------- of small programs

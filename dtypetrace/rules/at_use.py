@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from os.path import commonprefix
 
 from .. import graph
 from ..records import Edit, Fix, Op, Operand, Place
@@ -45,6 +46,16 @@ def into_widened(case: Case) -> Iterator[Fix]:
     edits = case.cast_like(into) or case.cast_at_call(case.wanted)
     change = f"cast {quoted(case.culprit.shown)} to {case.wanted} here"
     yield advise(case.site, change, case.verdict.reason, edits=edits, kind="cast")
+
+
+def asked_in_the_call(case: Case) -> Iterator[Fix]:
+    """Weights that a call computes with in a wider dtype, by its own cast of the other operand, are cast there, too."""
+    if case.verdict.principle != "asked in the call" or case.wanted is None:
+        return
+    edits, name = case.cast_at_call(case.wanted), quoted(case.culprit.shown)
+    keep = f"keep these weights in {case.wanted} at {short(case.here)}"
+    change = f"cast {name} to {case.wanted} here"
+    yield advise(case.site, change, case.verdict.reason, edits=edits, kind="cast", others=(keep,))
 
 
 def autocast_was_on(case: Case) -> Iterator[Fix]:
@@ -316,12 +327,32 @@ def leaves_part(case: Case) -> Iterator[Fix]:
         return
     made = f"it comes from a part that was cast to {case.culprit.dtype}"
     whole = f"keep that part in {wanted}, {short(case.here)}"
+    if _scattered(case):
+        edits = one(
+            editing.uncast(case.recording, case.here) or editing.at_birth(case.recording, "cast", case.here, wanted)
+        )
+        why = f"what they return goes into {wanted} weights at many places"
+        here = f"cast {quoted(case.culprit.shown)} back to {wanted} at each of them, as at {short(case.site)}"
+        yield advise(case.here, f"keep these modules in {wanted}", why, edits=edits, others=(here,))
     widened = _widened(case)
     if widened is not None and (edits := one(editing.at_widening(case.recording, widened, wanted))):
         what = cast_what(edits) or "the result"
         yield advise(widened, f"cast {what} back to {wanted} here", made, edits=edits, kind="cast", others=(whole,))
     change = f"cast {quoted(case.culprit.shown)} back to {wanted} here"
     yield advise(case.site, change, made, edits=case.cast_at_call(wanted), kind="cast", others=(whole,))
+
+
+def _scattered(case: Case) -> bool:
+    """Whether the cast of a part took several modules between others, such as all norms of a model."""
+    cast = [p.name.split(".")[:-1] for p in case.refused.model if _cast_here_to(case, p.event)]
+    rest = [p.name.split(".") for p in case.refused.model if p.dtype == case.wanted]
+    shared = len(commonprefix(cast))
+    return len({tuple(names) for names in cast}) > 1 and any(names[:shared] == cast[0][:shared] for names in rest)
+
+
+def _cast_here_to(case: Case, event: int) -> bool:
+    made = case.recording.events[event] if event >= 0 else None
+    return made is not None and graph.place_of(case.recording, made.place) == case.here
 
 
 def _widened(case: Case) -> Place | None:

@@ -211,6 +211,21 @@ def it_spares_earlier_calls(proposal: Proposal) -> str:
     return ""
 
 
+def it_spares_other_kinds(proposal: Proposal) -> str:
+    """Where a dtype was born, no dtype is written for all that the line makes, if that are floating numbers and others:
+    a function that converts a batch, its observations and its actions."""
+    case, place = proposal.case, proposal.case.origin.place
+    written = [e for e in proposal.edits if e.change.dtype and not e.change.like]
+    if not place.stack or not written or proposal.fix.place != place:
+        return ""
+    wanted = written[0].change.dtype
+    made = (e.to for e in case.recording.events if effects.place_of(case, e.place).stack[:1] == place.stack[:1])
+    other = {
+        to for to in made if to != case.culprit.dtype and (to in FLOATING | COMPLEX) != (wanted in FLOATING | COMPLEX)
+    }
+    return f"this line makes {min(other)} tensors, too" if other else ""
+
+
 def it_suits_earlier_runs(proposal: Proposal) -> str:
     """A cast in the refused line does not name a dtype where that line ran in another one, with weights of that: it
     would be refused there."""
@@ -326,6 +341,7 @@ CHECKS: tuple[Check, ...] = (
     it_spares_variables,
     it_widens_no_rounded_value,
     it_spares_earlier_calls,
+    it_spares_other_kinds,
     it_suits_earlier_runs,
     *OF_DTYPES,
 )
@@ -335,6 +351,7 @@ FORBIDDING: tuple[Check, ...] = (
     it_spares_variables,
     it_widens_no_rounded_value,
     it_spares_earlier_calls,
+    it_spares_other_kinds,
     it_keeps_what_is_trained,
     it_keeps_what_is_magnified,
     it_draws_no_fractions_as_integers,

@@ -285,6 +285,27 @@ def cast_by_library(case: Collision) -> Verdict | None:
     return Verdict(right, f"the program cast the weights to {right}, and a library cast this by itself")
 
 
+def asked_in_the_call(case: Collision) -> Verdict | None:
+    """What a call casts its own operand to is right where weights meet it, and the function casts back afterwards.
+
+    A norm or a router that computes in float32, and is left with weights that a model's cast made narrow.
+    """
+    place = graph.place_of(case.recording, case.refused.place)
+    weights = {w.dtype for w in case.sides if w.holder == "parameter"}
+    values = [w for w in case.sides if w.holder is None]
+    if case.refused.wants != "agree" or len(case.present) != 2 or len(weights) != 1 or len(values) != 1:
+        return None
+    line = graph.lineage(case.recording, values[0].event, next(iter(weights)))
+    if line is None or line.root.how != "cast" or not line.root.explicit or line.root.reads:
+        return None
+    cast = graph.place_of(case.recording, line.root.place)
+    if line.root.source != tuple(weights) or not wider(values[0].dtype, *weights):
+        return None
+    if not expressions.cast_inside_and_back(case.recording.text, place, cast, case.refused.op):
+        return None
+    return Verdict(values[0].dtype, f"this line asks for {values[0].dtype}, and its function casts back later")
+
+
 # ---------------------------------------------------------------- what the operation wants
 
 
@@ -470,6 +491,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     ran_before,
     library_argument,
     cast_by_library,
+    asked_in_the_call,
     integers_on_purpose,
     integers_beside_a_default,
     trained_outside,

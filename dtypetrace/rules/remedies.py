@@ -25,6 +25,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     coded.codes,
     at_use.half_gradients,
     at_use.into_widened,
+    at_use.asked_in_the_call,
     at_use.autocast_was_on,
     at_use.hand_written_backward,
     at_birth.default_dtype,

@@ -523,6 +523,9 @@ def _named(recording: Recording, place: Place, spot: Spot, named: ast.expr, want
     if had := decisions.spelled(named):
         after = decisions.respelled(named, spot.file.segment(named), wanted)
         return spot.file.replaced(named, after, Change(NAMED, wanted)) if after and had != wanted else None
+    torch = torch_name(spot.file)
+    if isinstance(named, ast.Call) and expressions.last_part(named.func) == "get_default_dtype" and torch:
+        return spot.file.replaced(named, f"{torch}.{wanted}", Change(NAMED, wanted))
     found = decisions.decision(recording.text, place, named, wanted)
     if found is None:
         return None

@@ -113,6 +113,24 @@ def cast_name(text: ProgramText, frame: Frame) -> str:
     return dotted(call.func.value) or ""
 
 
+def cast_inside_and_back(text: ProgramText, place: Place, cast: Place, op: str) -> bool:
+    """Whether a call by a function's own name (``F.linear(x.float(), self.weight)``) contains a cast of a name, and the
+    function later casts something to the dtype that this name had."""
+    frame, inner = next(iter(place.stack), None), next(iter(cast.stack), None)
+    call, made = (call_at(text, f) if f is not None else None for f in (frame, inner))
+    file = text.parsed(frame.file) if frame is not None else None
+    if file is None or frame is None or inner is None or call is None or made is None or inner.file != frame.file:
+        return False
+    name = cast_name(text, inner)
+    if last_part(call.func) != op or not name or made not in arguments(call):
+        return False
+    later = (n for n in ast.walk(function_around(file, call)) if isinstance(n, ast.Call) and n.lineno >= call.lineno)
+    casts = (
+        n for n in later if n is not made and isinstance(n.func, ast.Attribute) and n.func.attr in ("to", "type_as")
+    )
+    return any(dotted(a) in (f"{name}.dtype", name) for n in casts for a in arguments(n))
+
+
 def raises(text: ProgramText, frame: Frame) -> bool:
     """Whether the frame was raising an exception; then its caller passed in the value that it checked."""
     file, node = text.parsed(frame.file), expression_at(text, frame)

@@ -24,6 +24,7 @@ from .expressions import (
     dotted,
     expression_at,
     function_around,
+    last_part,
 )
 from .expressions import number as number_of
 
@@ -232,7 +233,10 @@ def _of_call(file: ParsedFile, call: ast.Call, op: str, module: str, name: str, 
     if by_name is not None:
         return by_name
     given = call.args if owner is None or of_torch else [owner, *call.args]
-    return _item(given, op, name) if name.endswith("]") else _by_number(given, op, index)
+    if name.endswith("]"):
+        return _item(given, op, name)
+    weights = [a for a in given if name in ("weight", "bias") and last_part(a) == name]
+    return weights[0] if len(weights) == 1 else _by_number(given, op, index)
 
 
 def _item(given: list[ast.expr], op: str, name: str) -> ast.expr | None:

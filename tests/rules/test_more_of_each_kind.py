@@ -649,6 +649,47 @@ def table(positions, dim):
 net = nn.Linear(4, 4).bfloat16()
 out = net(torch.ones(2, 4).bfloat16()) @ table(torch.arange(4), 4)
 """,
+    "one function converts observations and actions": """
+import numpy as np
+def converted(array):
+    return torch.as_tensor(array)
+x, actions = converted(np.ones((2, 4), dtype=np.float32)), converted(np.zeros((2, 1), dtype=np.int16))
+chosen = nn.Linear(4, 3)(x).gather(1, actions)
+""",
+    "one function converts features and class numbers": """
+import numpy as np
+batch = {"x": np.ones((2, 4)), "y": np.array([0, 1])}
+x, y = (torch.from_numpy(batch[name]) for name in ("x", "y"))
+loss = F.cross_entropy(nn.Linear(4, 3)(x), y)
+""",
+    "one cast of all inputs": """
+def half(*tensors):
+    return [torch.tensor(t) for t in tensors]
+x, rows = half([[1.0, 2.0], [3.0, 4.0]], [0, 1])
+out = nn.Linear(2, 3).to(torch.bfloat16)(x).index_select(0, rows)
+""",
+    "a cache in the default dtype": """
+def cache(n):
+    return torch.zeros(n, 4, dtype=torch.get_default_dtype())
+net = nn.Linear(4, 4).half()
+out = net(torch.cat([cache(2), net(torch.ones(1, 4).half())]))
+""",
+    "a router in float32 with the model's weights": """
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 4))
+    def forward(self, x):
+        return F.linear(x.type(torch.float32), self.weight).softmax(-1).type_as(x)
+out = Gate().bfloat16()(torch.ones(2, 4).bfloat16())
+""",
+    "a norm in float32 with the model's weights": """
+class Norm(nn.LayerNorm):
+    def forward(self, x):
+        y = F.layer_norm(x.to(torch.float32), self.normalized_shape, self.weight, self.bias, self.eps)
+        return y.to(x.dtype)
+out = nn.Sequential(Norm(4), nn.Linear(4, 2)).bfloat16()(torch.ones(2, 4).bfloat16())
+""",
     "targets of a loader, refused in backward": """
 net, loss_of = nn.Linear(4, 1), nn.HuberLoss()
 for x, y in torch.utils.data.DataLoader([(torch.ones(4), 0.5 * n) for n in range(2)], batch_size=2):

@@ -206,6 +206,45 @@ def test_left_cast(tmp_path):
         assert decided(recording) == ("left cast", "float16", "float32")
 
 
+NORM = """
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 4))
+        self.proj = nn.Linear(4, 4)
+    def forward(self, x):
+        {line}
+        return {back}
+Norm().to(torch.bfloat16)(torch.ones(2, 4).bfloat16())
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "y = F.linear(x.float(), self.weight)",
+        "y = F.linear(x.to(torch.float32), self.weight) * 2",
+        "y = torch.matmul(x.type(torch.float32), self.weight)",
+    ],
+)
+def test_asked_in_the_call(tmp_path, line):
+    recording = programs.run(tmp_path, NORM.format(line=line, back="y.to(x.dtype)")).with_text
+    assert decided(recording) == ("asked in the call", "float32", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("line", "back"),
+    [
+        ("y = F.linear(x.float(), self.weight)", "y"),
+        ("y = self.proj(x.float())", "y.to(x.dtype)"),
+        ("z = x.float(); y = F.linear(z, self.weight)", "y.to(x.dtype)"),
+    ],
+)
+def test_a_cast_that_is_not_taken_back_or_not_in_the_call_asks_for_nothing(tmp_path, line, back):
+    recording = programs.run(tmp_path, NORM.format(line=line, back=back)).with_text
+    assert decided(recording) == ("most parameters", "bfloat16", "float32")
+
+
 @pytest.mark.parametrize("half", HALVES)
 def test_trained_outside(half):
     """Adapters beside a base in half: most parameters of the run are half, and the average must not narrow them."""

@@ -327,23 +327,24 @@ def leaves_part(case: Case) -> Iterator[Fix]:
         return
     made = f"it comes from a part that was cast to {case.culprit.dtype}"
     whole = f"keep that part in {wanted}, {short(case.here)}"
-    if _scattered(case):
-        edits = one(
-            editing.uncast(case.recording, case.here) or editing.at_birth(case.recording, "cast", case.here, wanted)
-        )
-        why = f"what they return goes into {wanted} weights at many places"
-        here = f"cast {quoted(case.culprit.shown)} back to {wanted} at each of them, as at {short(case.site)}"
-        yield advise(case.here, f"keep these modules in {wanted}", why, edits=edits, others=(here,))
     widened = _widened(case)
     if widened is not None and (edits := one(editing.at_widening(case.recording, widened, wanted))):
         what = cast_what(edits) or "the result"
         yield advise(widened, f"cast {what} back to {wanted} here", made, edits=edits, kind="cast", others=(whole,))
+    if _scattered(case):
+        edits = one(editing.at_birth(case.recording, "cast", case.here, wanted))
+        why = f"what they return goes into {wanted} weights at many places"
+        here = f"cast {quoted(case.culprit.shown)} back to {wanted} at each of them, as at {short(case.site)}"
+        yield advise(case.here, f"keep these modules in {wanted}", why, edits=edits, others=(here,))
     change = f"cast {quoted(case.culprit.shown)} back to {wanted} here"
     yield advise(case.site, change, made, edits=case.cast_at_call(wanted), kind="cast", others=(whole,))
 
 
 def _scattered(case: Case) -> bool:
-    """Whether the cast of a part took several modules between others, such as all norms of a model."""
+    """Whether the cast of a part took several modules between others, such as all norms of a model, and the refused
+    line's function uses what they made again."""
+    if not expressions.used_again(case.recording.text, case.site, case.taken(case.witness).node(case.recording.text)):
+        return False
     cast = [p.name.split(".")[:-1] for p in case.refused.model if _cast_here_to(case, p.event)]
     rest = [p.name.split(".") for p in case.refused.model if p.dtype == case.wanted]
     shared = len(commonprefix(cast))

@@ -131,6 +131,15 @@ def cast_inside_and_back(text: ProgramText, place: Place, cast: Place, op: str) 
     return any(dotted(a) in (f"{name}.dtype", name) for n in casts for a in arguments(n))
 
 
+def used_again(text: ProgramText, place: Place, node: ast.expr | None) -> bool:
+    """Whether the function of a place reads a name more than once."""
+    file = text.parsed(place.file) if isinstance(node, ast.Name) else None
+    if file is None or not isinstance(node, ast.Name):
+        return False
+    names = (n for n in ast.walk(function_around(file, node)) if isinstance(n, ast.Name) and n.id == node.id)
+    return sum(isinstance(n.ctx, ast.Load) for n in names) > 1
+
+
 def raises(text: ProgramText, frame: Frame) -> bool:
     """Whether the frame was raising an exception; then its caller passed in the value that it checked."""
     file, node = text.parsed(frame.file), expression_at(text, frame)

@@ -690,6 +690,26 @@ class Norm(nn.LayerNorm):
         return y.to(x.dtype)
 out = nn.Sequential(Norm(4), nn.Linear(4, 2)).bfloat16()(torch.ones(2, 4).bfloat16())
 """,
+    "norms that were cast one by one": """
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+    def forward(self, x):
+        return self.weight * x / x.abs().max()
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.gate, self.up, self.down = Norm(), nn.Linear(4, 8), nn.Linear(4, 8), nn.Linear(8, 4)
+    def forward(self, x):
+        h = self.norm(x)
+        return x + self.down(self.gate(h) * self.up(h))
+model = nn.Sequential(Block(), Block()).bfloat16()
+for module in model.modules():
+    if isinstance(module, Norm):
+        module.float()
+out = model(torch.ones(2, 4).bfloat16())
+""",
     "targets of a loader, refused in backward": """
 net, loss_of = nn.Linear(4, 1), nn.HuberLoss()
 for x, y in torch.utils.data.DataLoader([(torch.ones(4), 0.5 * n) for n in range(2)], batch_size=2):

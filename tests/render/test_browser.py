@@ -133,6 +133,17 @@ def test_a_table_filters(browser, reports):
         assert {r["module"] for r in rows(v, "ops")} == {"model.layers.7.norm.part_5"}
 
 
+def test_a_table_is_filtered_by_short_names_and_marks_its_dtypes(browser, reports):
+    with Visit(browser, reports["demo"]) as v:
+        v.page.fill("#ops input", "fp16")
+        short = rows(v, "ops")
+        marked = set(v.page.locator("#ops tbody mark").all_inner_texts())
+        v.page.fill("#ops input", "float16")
+        assert short and short == rows(v, "ops") and marked == {"float16"}
+        v.page.fill("#ops input", "half")
+        assert rows(v, "ops"), "a short name is a word, too"
+
+
 def test_a_table_sorts_and_says_so(browser, reports):
     with Visit(browser, reports["many"]) as v:
         heads = v.page.locator("#ops th")

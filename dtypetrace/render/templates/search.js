@@ -36,18 +36,16 @@ function indexed() {
   }));
   return [...findings, ...shown, ...others, ...ops, ...lines, ...receipt].map((entry) => ({ ...entry, lower: (entry.all || entry.text).toLowerCase() }));
 }
-const SHORT = { bf16: "bfloat16", fp16: "float16", f16: "float16", half: "float16", fp32: "float32", f32: "float32", fp64: "float64", f64: "float64" };
-const spelled = (text) => text.replace(/\b\w+\b/g, (word) => SHORT[word] || word);
 function look() {
-  const words = spelled(search.value.toLowerCase()).split(/\s+/).filter(Boolean);
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
   index = index || indexed();
   const rank = ({ text }) => (text.toLowerCase() === search.value.toLowerCase().trim() ? 0 : 1) * 1000 + Math.min(text.length, 999);
   const numbered = search.value.match(/^\s*(?:op\s*)?#?(\d+)\s*$/);
   const found = !words.length ? [] : ["finding", "module", "op", "line", "receipt"].flatMap((kind) => index
-    .filter((entry) => entry.kind === kind && words.every((word) => entry.lower.includes(word)))
+    .filter((entry) => entry.kind === kind && words.every((word) => alike(entry.lower, word)))
     .sort((a, b) => rank(a) - rank(b)).slice(0, MOST));
   for (const table of words.length ? Object.values(tables) : []) { // whatever else has these words: a dtype, a file, a cast
-    const { length } = table.fitting(spelled(search.value)).rows, asked = spelled(search.value);
+    const { length } = table.fitting(search.value).rows, asked = search.value.trim();
     if (length) found.push({ kind: "table", text: table.title, more: `${length.toLocaleString("en")} row${length > 1 ? "s" : ""}`, go: () => { table.ask(asked); one("#" + table.name).scrollIntoView(); } });
   }
   if (numbered && tables.ops && Number(numbered[1]) < tables.ops.rows) found.push({ kind: "op", text: "op " + numbered[1], more: "", go: () => go("op-" + numbered[1]) });

@@ -22,6 +22,9 @@ function cut(name) { // a name or path in one line: where it is too long for one
   const middle = name.length - end.length + begins;
   return make("span", { class: file ? "cut file" : "cut", title: name }, make("span", {}, name.slice(0, middle)), make("span", {}, name.slice(middle)));
 }
+const SHORT = { bf16: "bfloat16", fp16: "float16", f16: "float16", half: "float16", fp32: "float32", f32: "float32", fp64: "float64", f64: "float64" };
+const holds = (text, word) => (word === "float16" ? /(^|[^b])float16/.test(text) : text.includes(word));
+const alike = (text, word) => holds(text, word) || (word in SHORT && holds(text, SHORT[word]));
 class Table {
   constructor(spec) {
     this.name = spec.id;
@@ -84,7 +87,7 @@ class Table {
         module: (entry) => entry === name || entry.startsWith(name + "."), // and what is in it
         op: (entry) => entry === name,
         line: (entry) => entry === name,
-      }[kind] || ((entry) => entry.includes(word));
+      }[kind] || ((entry) => alike(entry, word));
       const asked = kind ? this.texts.filter(({ label }) => LABELS[kind].includes(label)) : this.texts;
       return asked.map(({ at, texts }) => ({ at, hit: texts.map(fits) }));
     });
@@ -142,7 +145,7 @@ class Table {
     if (kind === "flag") return make("td", {}, value ? "yes" : "");
     if (kind !== "dtypes" && this.hits.some((word) => value.toLowerCase().includes(word))) return make("td", { class: kind }, ...this.marked(value));
     if (kind !== "dtypes") return make("td", { class: kind }, cut(value));
-    const parts = value.split(DTYPE).map((part, index) => (index % 2 ? make("b", { class: family(part) }, part) : part.replace(/(\d) $/, "$1\u00a0")));
+    const parts = value.split(DTYPE).map((part, index) => (index % 2 ? make("b", { class: family(part) }, this.hits.some((word) => alike(part, word)) ? make("mark", {}, part) : part) : part.replace(/(\d) $/, "$1\u00a0")));
     return make("td", { class: kind }, ...parts);
   }
 }

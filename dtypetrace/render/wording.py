@@ -23,15 +23,17 @@ def trial(t: Tried, f: Finding) -> tuple[str, str]:
     many = "these numbers" if t.roundings == 1 else f"the numbers of {t.roundings} such places"
     wider = f"with {many} kept in a wider dtype"
     in_which = {"step": "in float32", "spoilt": "in a wider dtype"}.get(t.unit, wider)
-    shown = _off if t.unit in _ERRORS else share
-    without = _TRIED[t.unit].format(result=f"{quoted(t.what)}{where}", before=shown(t.before))
-    return without, f"{in_which}, {'by ' if t.unit in _ERRORS else ''}{shown(t.after)}"
+    before, after = share(t.before), share(t.after)
+    if t.unit in _ERRORS:
+        before, after = _off(t.before), _off(t.after)
+        after = after.removeprefix("off ") if before.startswith("off") else after  # "off by 3%; in float32, by 0.1%"
+    return _TRIED[t.unit].format(result=f"{quoted(t.what)}{where}", before=before), f"{in_which}, {after}"
 
 
 _TRIED = {
-    "error": "the result of {result} is off by {before}",
-    "change": "what {result} changes is off by {before}",
-    "step": "what a step changes is off by {before}",
+    "error": "the result of {result} is {before}",
+    "change": "what {result} changes is {before}",
+    "step": "what a step changes is {before}",
     "choices": "{before} of what {result} chooses would be others in higher precision",
     "merged": "{before} of the neighbours in the result of {result} are equal and should not be",
     "spoilt": "{before} of the numbers that {result} makes are spoilt",
@@ -44,8 +46,9 @@ _ERRORS = ("error", "change", "step")
 def _off(error: float) -> str:
     """A relative error; of what is not finite, there is none."""
     if error >= NOT_FINITE:
-        return "infinity"
-    return f"{error:,.0f} times" if error >= 10 else "less than 0.01%" if 0 < error < 5e-5 else f"{error:.2%}"
+        return "infinite or NaN"
+    by = f"{error:,.0f} times" if error >= 10 else "less than 0.01%" if 0 < error < 5e-5 else f"{error:.2%}"
+    return f"off by {by}"
 
 
 NOT_FINITE = 1e5

@@ -141,6 +141,8 @@ class Lookout(Counter):
                 return original(*args, **kwargs)
             if frame.f_code is not code and self.announce(what, frame):  # a model's conversion converts its parts
                 return vars(owner)[name](*args, **kwargs)  # a watched step has replaced it, too
+            if name == _HOOKS[0] and self._inside is not None and self._inside[0]() is args[0]:
+                self._forget_call()  # the handle removes its hook from the table that it finds now
             return original(*args, **kwargs)
 
         return announced
@@ -201,19 +203,23 @@ class Lookout(Counter):
     def _listen(self) -> None:
         self._heard = 0
         self._forget_call()
-        if torch_private.imported() is not None and self._door is None:
+        if not self._door_is_kept():
             if not torch_private.is_watchable():
                 return  # code that is compiled would compile what listens
             self._door = regions.watch()
         self.armed = True
         global_hooks.arm(True)
 
+    def _door_is_kept(self) -> bool:
+        return self._door is not None or torch_private.imported() is None
+
     def _forget_call(self) -> None:
         """Gives the module that runs its own table of hooks back."""
-        inside, self._inside = self._inside, None
-        module = inside[0]() if inside is not None else None
-        if inside is not None and module is not None and module.__dict__.get(_OWN_HOOKS) is inside[1]:
-            module.__dict__[_OWN_HOOKS] = inside[1].program
+        if (inside := self._inside) is not None:
+            module = inside[0]()
+            if module is not None and module.__dict__.get(_OWN_HOOKS) is inside[1]:
+                module.__dict__[_OWN_HOOKS] = inside[1].program
+            self._inside = None  # last: an interrupt may come before
 
     def _may_wake(self) -> bool:
         """Whether modes can be put on here: not while a transform or a mode of somebody else's runs this code."""
@@ -223,8 +229,9 @@ class Lookout(Counter):
 
     def _step_ends(self, optimizer: Any, args: Any = None, kwargs: Any = None) -> None:
         self._windows.step_ended(optimizer)
-        if self._asleep:
+        if self._asleep and not (self.armed and global_hooks.listens() and self._door_is_kept()):
             self._listen()
+        self._heard = 0
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """An outermost module is called: wakes the Watch if that is new."""

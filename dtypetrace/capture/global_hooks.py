@@ -137,6 +137,11 @@ def _asked(name: str) -> bool:
     return any(c.armed if role == "enter" else hasattr(c, role) for c in threads.counters())
 
 
+def listens() -> bool:
+    """Whether calls of modules are heard by anyone."""
+    return isinstance(getattr(private.module_internals, _CALLS, None), HookTable)
+
+
 def arm(on: bool) -> None:
     """Like :func:`settle`, after a Watch that is detached has begun or ended to listen for calls of modules: only the
     table for that changes, which happens twice in each step."""

@@ -1,4 +1,4 @@
-"""Whether gradients leave their range: one of them is summed at the end of each step, and no device is waited for."""
+"""Whether gradients leave their range: one of them is summed at the end of some steps, and no device is waited for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KNOWN, _FAR = 8, 16.0
 
 
 class GradientRange:
-    """The sums of the absolute values of one gradient, step by step."""
+    """The sums of the absolute values of one gradient, in those steps that are looked at."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -35,7 +35,7 @@ class GradientRange:
         """Where the sum of the step before arrives from an accelerator."""
 
     def leaves(self, optimizer: Any) -> str:
-        """An optimizer's step has ended: how its gradient left its range, that of the step before on an accelerator;
+        """An optimizer's step has ended: how its gradient left its range, that of the last such step on an accelerator;
         empty where it did not."""
         try:
             if not private.dispatch_mode_count() + private.function_mode_count():  # guards take as long as the sum

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,17 +36,20 @@ terms."""
 _SPARE = 8
 """Calls from one line without a step between, or steps, after which watching is due when their number has doubled."""
 _MANY = "many calls without a step"
+_KNOWN, _LOOKS = 16, 5
+"""After so many steps, only one in so many is looked at from outside. Odd, for steps that take turns."""
 _HEARD, _FEW, _MOST_HEARD = 64, 16, 4096
 """Calls that are listened to after a step, beyond the usual ones; how many of a program that calls more modules in each
 step, since listening costs some microseconds; and how many where there were never so many before."""
 _MOST_PLACES, _MOST_AT_ONE = 512, 8
 """Lines that are distinguished, and signatures of one line: a value that differs in each call is not new for ever."""
-_DEEPEST, _MOST_LINES = 48, 4096
-"""Frames that are compared; lines that are kept."""
+_DEEPEST, _MOST_STACKS = 48, 512
+"""The program's frames that are compared; stacks that are kept."""
 _MOST_LEAVES = 64
 """Arguments of one call that are compared."""
 _AT_ONCE = 4
-"""Submodules whose weights are compared at each call: the dtypes of a large model are compared over some steps."""
+"""Submodules whose weights are compared at each call, one where it does not pay to look: the dtypes of a large model
+are compared over some steps."""
 _MOST_SAID = 12
 """Ranges of watched steps that a report names."""
 _PLAIN = (type(None), bool, torch.dtype)
@@ -53,9 +57,9 @@ _AUTOCAST = "cpu", "cuda"
 """The kinds of devices for which autocast may be on."""
 
 _FOLDERS = private.TORCH_FOLDER, str(Path(__file__).parents[1]) + os.sep
-_lines: dict[tuple[int, int], int] = {}
-"""By code and instruction: the line, 0 where it is torch's or ours. Python moves an instruction that it specialises for
-what it is usually given: not the instruction is new, but the line."""
+_stacks: dict[tuple[int, ...], int] = {}
+"""By the code and the instruction of each frame: the number of its lines. Python moves an instruction that it
+specialises for what it is usually given: not the instruction is new, but the line."""
 Look = Callable[[], tuple[int, ...]]
 """Counts what was recorded so far."""
 
@@ -168,6 +172,11 @@ class Novelty:
         self.spans.append(Span(number, why))
         return True
 
+    def looks(self, number: int) -> bool:
+        """Whether it pays to look where step ``number`` was called, and at a gradient: that takes longer than all else
+        that is done in a step that is not watched. A call of a module has shown most of what is new."""
+        return not self._calls or number <= _KNOWN or not number % _LOOKS
+
     def soon(self, why: str) -> None:
         """Something new happened where watching cannot begin: the next step is watched."""
         self._soon = why
@@ -223,9 +232,7 @@ class Novelty:
         with private.DisableTorchFunction():
             seen: list[Any] = [type(module), torch.is_grad_enabled(), torch.is_inference_mode_enabled()]
             shapes: list[Any] = []
-            _describe(args, seen, shapes)
-            if kwargs:
-                _describe(kwargs, seen, shapes)
+            _describe((args, kwargs) if kwargs else args, seen, shapes)
             if private.any_autocast_enabled():
                 seen += [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST]
             if isinstance(module, nn.Module):
@@ -258,7 +265,7 @@ class Novelty:
             if len(self._weights) >= _MOST_PLACES:
                 self._weights.clear()
             known = self._weights[id(module)] = _Weights(module)
-        return known.dtypes()
+        return known.dtypes(_AT_ONCE if self.looks(self._steps + 1) else 1)
 
 
 def _named(first: int, last: int, why: str) -> str:
@@ -305,16 +312,15 @@ class _Weights:
         self._digest = hash(tuple([dtypes for _, dtypes in self._parts]))
         self._next = 0
 
-    def dtypes(self) -> int:
-        begin = self._next
-        for ref, dtypes in self._parts[begin : begin + _AT_ONCE]:
-            part = ref()
-            if part is None or _of(part) != dtypes:
+    def dtypes(self, at_once: int = _AT_ONCE) -> int:
+        end = self._next + at_once
+        for ref, dtypes in self._parts[self._next : end]:
+            if (part := ref()) is None or _of(part) != dtypes:
                 module = self.module()
                 if module is not None:
                     self._read(module)
                 return self._digest
-        self._next = begin + _AT_ONCE if begin + _AT_ONCE < len(self._parts) else 0
+        self._next = end if end < len(self._parts) else 0
         return self._digest
 
 
@@ -324,37 +330,45 @@ def _of(part: nn.Module) -> tuple[Any, ...]:
 
 def _stack(frame: FrameType | None) -> int:
     """A number for the program's lines that lead to a frame: those of torch and ours differ in watched steps."""
+    each: list[int] = []
+    above = frame
+    while above is not None and len(each) < 8 * _DEEPEST:
+        each += id(above.f_code), above.f_lasti
+        above = above.f_back
+    key = tuple(each)
+    known = _stacks.get(key)
+    if known is None:
+        if len(_stacks) >= _MOST_STACKS:
+            _stacks.clear()
+        known = _stacks[key] = _of_lines(frame)
+    return known
+
+
+def _of_lines(frame: FrameType | None) -> int:
     lines: list[int] = []
     while frame is not None and len(lines) < 2 * _DEEPEST:
-        key = id(frame.f_code), frame.f_lasti
-        line = _lines.get(key)
-        if line is None:
-            if len(_lines) >= _MOST_LINES:
-                _lines.clear()
-            line = _lines[key] = 0 if frame.f_code.co_filename.startswith(_FOLDERS) else frame.f_lineno
-        if line:
-            lines += key[0], line
+        if not frame.f_code.co_filename.startswith(_FOLDERS):
+            lines += id(frame.f_code), frame.f_lineno
         frame = frame.f_back
     return hash(tuple(lines))
 
 
-def _describe(value: Any, seen: list[Any], shapes: list[Any]) -> None:
-    """Appends what decides dtypes about an argument, and the shapes of its tensors."""
-    if len(seen) > _MOST_LEAVES:
-        return
-    if isinstance(value, torch.Tensor):
-        seen.append((type(value), value.dtype, value.device, value.layout, value.requires_grad, value.dim()))
-        shapes.append(list(value.shape) if not value.is_nested else [])
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            seen.append(key if isinstance(key, str) else type(key))
-            _describe(part, seen, shapes)
-    elif isinstance(value, (tuple, list)):
-        seen.append(type(value))
-        for part in value[:_MOST_LEAVES]:
-            _describe(part, seen, shapes)
-    else:
-        seen.append(value if isinstance(value, _PLAIN) else type(value))
+def _describe(arguments: Iterable[Any], seen: list[Any], shapes: list[Any]) -> None:
+    """Appends what decides dtypes about arguments, and the shapes of tensors."""
+    for value in arguments:
+        if len(seen) > _MOST_LEAVES:
+            return
+        if isinstance(value, torch.Tensor):
+            seen.append((type(value), value.dtype, value.device, value.layout, value.requires_grad, value.dim()))
+            shapes.append(list(value.shape) if not value.is_nested else [])
+        elif isinstance(value, dict):
+            seen += [key if isinstance(key, str) else type(key) for key in islice(value, _MOST_LEAVES)]
+            _describe(value.values(), seen, shapes)
+        elif isinstance(value, (tuple, list)):
+            seen.append(type(value))
+            _describe(value, seen, shapes)
+        else:
+            seen.append(value if isinstance(value, _PLAIN) else type(value))
 
 
 def _varies(known: list[list[int]], shapes: list[list[int]]) -> bool:

@@ -83,7 +83,7 @@ class Windows:
             self.watched += self.attached
         elif self.novelty is not None:
             return  # it judges whole rounds
-        if self.novelty is not None:
+        if self.novelty is not None and (self.attached or self.novelty.looks(self.rounds)):
             for what in filter(None, (_ELSEWHERE, self._gradient.leaves(optimizer))):
                 if self.novelty.happens(what, sys._getframe(1)):
                     self.novelty.soon(what)

@@ -279,6 +279,24 @@ def test_the_fused_path_of_an_encoder_is_taken_as_alone():
             optimizer.step()
 
 
+def test_a_hook_that_a_sleeping_module_gives_itself_can_be_removed():
+    class Hooked(nn.Linear):
+        def forward(self, x):
+            if step == 20:
+                self.handle = self.register_forward_hook(lambda *_: heard.append(step))
+            return super().forward(x)
+
+    net, heard = Hooked(8, 1), []
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-5)
+    with watch():
+        for step in range(26):
+            net(torch.ones(1, 8)).sum().backward()
+            optimizer.step()
+            if step == 22:
+                net.handle.remove()
+    assert heard[-2:] == [21, 22] and not net._forward_hooks
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_exception_in_a_sleeping_call_leaves_nothing(error):
     class Raises(nn.Linear):
@@ -350,9 +368,10 @@ def test_what_is_kept_is_bounded():
     assert sum(len(line.seen) for line in novelty._known.values()) <= 8
 
 
-def interrupted_at(line, net):
-    """Trains asleep, with a wake, and raises SIGINT as that line of the look-out is about to run."""
-    count, entered = 0, {}
+def interrupted_at(line, net, once=()):
+    """Trains asleep, with a wake, and raises SIGINT as that line of the look-out is about to run. once: files of which
+    each line counts the first time only."""
+    count, entered, counted = 0, {}, set()
 
     def ends_a_block(frame):
         """Python names the line of a ``with`` again before it calls ``__exit__``; no signal is handled there."""
@@ -369,7 +388,9 @@ def interrupted_at(line, net):
             ("asleep.py", "novelty.py", "windows.py", "gradient_range.py", "global_hooks.py")
         ):
             return None if event == "call" else trace_lines
-        if event == "line" and not ends_a_block(frame):
+        here = frame.f_code.co_filename, frame.f_lineno
+        if event == "line" and not ends_a_block(frame) and (not once or here[0].endswith(once) and here not in counted):
+            counted.add(here)
             count += 1
             if count == line:
                 signal.raise_signal(signal.SIGINT)
@@ -386,20 +407,21 @@ def interrupted_at(line, net):
     return count
 
 
-def test_an_interrupt_while_it_wakes_or_falls_asleep_leaves_nothing():
+@pytest.mark.parametrize("once, least", [((), 30), (("asleep.py", "global_hooks.py"), 80)])
+def test_an_interrupt_while_it_wakes_or_falls_asleep_leaves_nothing(once, least):
     net, _ = made()
-    own, lines = net._forward_hooks, interrupted_at(-1, net)
+    own, lines = net._forward_hooks, interrupted_at(-1, net, once)
     interrupted = 0
-    for line in range(1, lines, lines // 40):
+    for line in range(1, lines, 1 if once else lines // 40):
         try:
-            interrupted_at(line, net)
+            interrupted_at(line, net, once)
         except KeyboardInterrupt:
             interrupted += 1
         finally:
             sys.settrace(None)
         assert net._forward_hooks is own and not installed() and not threads.lock()._is_owned(), line
         assert "dtypetrace" not in str(vars(nn.Module)["_apply"].__module__)
-    assert interrupted > 30
+    assert interrupted > least
 
 
 def test_a_call_is_known_by_its_lines_not_by_instructions_which_python_moves():

@@ -97,10 +97,12 @@ def parameters_of(recorder: Session, root: nn.Module, names: Names) -> tuple[Par
     )
 
 
-def parameter_record(held: Held, event: int) -> Parameter:
-    """A parameter or buffer as plain data; ``event`` decided its dtype."""
+def parameter_record(held: Held, event: int, dtype: torch.dtype | None = None) -> Parameter:
+    """A parameter or buffer as plain data; ``event`` decided its dtype. dtype: if it is not what it is now."""
     p = held.tensor
-    return Parameter(held.name, dtype_name(p.dtype), p.numel(), event, p.requires_grad, held.beside, held.holder)
+    return Parameter(
+        held.name, dtype_name(dtype or p.dtype), p.numel(), event, p.requires_grad, held.beside, held.holder
+    )
 
 
 def _called(recorder: Session) -> dict[int, Tensor]:

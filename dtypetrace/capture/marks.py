@@ -137,7 +137,7 @@ class Origins:
         self.replaced: dict[int, set[int]] = {}
         """Event that a live tensor got by ``.data =`` or by a swap -> the events it had before."""
         self.events: list[RawEvent] = []
-        self._numbers: dict[RawEvent, int] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
         self._gradients: dict[int, tuple[Ref, Ref]] = {}
         """By the id of the tensor that owns the gradient."""
         self._resting: dict[int, Resting] = {}
@@ -195,13 +195,16 @@ class Origins:
     def mark_of(self, tensor: torch.Tensor, place: int = -1, name: str = "") -> Mark:
         """The tensor's mark. A tensor that was never seen gets an ``input`` origin, at the place of its first use."""
         mark = self.of(tensor)
-        if mark is None:
-            inner = self._inner_mark(tensor)
-            if inner is not None:
-                return self.mark(tensor, inner.event, inner.op)
-            how = UNWATCHED if self.rested else ""
-            mark = self.mark(tensor, self.event(RawEvent("input", how, place, -1, (), tensor.dtype, name=name)), -1)
-        return mark
+        return mark if mark is not None else self._first_mark(tensor, place, name)
+
+    def _first_mark(self, tensor: torch.Tensor, place: int, name: str = "") -> Mark:
+        inner = self._inner_mark(tensor)
+        if inner is not None:
+            return self.mark(tensor, inner.event, inner.op)
+        # a RawEvent, which need not be made where an equal one is known: the weights of an optimizer share one
+        what = ("input", UNWATCHED if self.rested else "", place, -1, (), tensor.dtype, (), (), name, -1, False, -1)
+        number = self._numbers.get(what)
+        return self.mark(tensor, self.event(RawEvent(*what)) if number is None else number, -1)
 
     def changed_unseen(self, tensor: torch.Tensor) -> int:
         """The event of a tensor whose dtype was changed in place after the last watched step, before that; -1 for all
@@ -219,7 +222,7 @@ class Origins:
         """
         if private.of_functorch(wrapper):
             inner = [private.functorch_inner(wrapper)]
-        elif hasattr(wrapper, "__tensor_flatten__"):
+        elif type(wrapper) not in (torch.Tensor, torch.nn.Parameter) and hasattr(wrapper, "__tensor_flatten__"):
             parts = (getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0])
             inner = [part for part in parts if isinstance(part, torch.Tensor)]  # a DTensor names its mesh, too
         else:
@@ -237,14 +240,16 @@ class Origins:
         """The tensor's mark. A tensor saved by autograd comes back without a mark: it gets that of its forward op's
         operand."""
         mark = self.of(tensor)
-        if mark is not None:
-            return mark
+        return mark if mark is not None else self.adopt_new(tensor, place, forward_op)
+
+    def adopt_new(self, tensor: torch.Tensor, place: int, forward_op: int) -> Mark:
+        """The same for a tensor that has no mark."""
         if forward_op >= 0:
             dtype = tensor.dtype
             for operand in self._ops[forward_op].inputs:
                 if operand.dtype is dtype and operand.event >= 0:
                     return self.mark(tensor, operand.event, operand.producer)
-        return self.mark_of(tensor, place)
+        return self._first_mark(tensor, place)
 
     def became(self, tensor: torch.Tensor, event: int) -> None:
         """The object stays, but its data were replaced (``x.data = y``): from now on this event explains its dtype."""

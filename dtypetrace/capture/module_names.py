@@ -32,6 +32,31 @@ def clean_name(name: str, root: nn.Module | None = None) -> str:
     return name
 
 
+Named = list[tuple[str, Any]]
+
+
+def walk(module: nn.Module) -> tuple[Named, Named, Named]:
+    """The submodules, parameters and buffers that a module's methods name. That for submodules runs once, since it
+    takes longest."""
+    parts = list(module.named_modules())
+    usual = all(getattr(getattr(module, method.__name__), "__func__", None) is method for method in _NAMED)
+    if not usual:  # as that of FSDP, which leaves out its own part of a name
+        return parts, list(module.named_parameters()), list(module.named_buffers())
+    return parts, _members(parts, "_parameters"), _members(parts, "_buffers")
+
+
+_NAMED: tuple[Any, ...] = nn.Module.named_parameters, nn.Module.named_buffers
+
+
+def _members(parts: Named, table: str) -> Named:
+    found: dict[int, tuple[str, Any]] = {}
+    for path, part in parts:
+        for name, tensor in getattr(part, table).items():
+            if tensor is not None and id(tensor) not in found:
+                found[id(tensor)] = (f"{path}.{name}" if path else name), tensor
+    return list(found.values())
+
+
 class Held(NamedTuple):
     """A tensor of a module."""
 
@@ -237,14 +262,12 @@ class Modules:
         beside = root.beside.values() if root is not None and root.ref() is top else ()
         parts = [("", top, True), *((path, module, False) for ref, path in beside if (module := ref()) is not None)]
         for path, module, deep in parts:
-            found: list[tuple[str, str, torch.Tensor]] = [
-                (n, "parameter", p) for n, p in module.named_parameters(recurse=deep)
-            ]
-            found += [(n, "buffer", b) for n, b in module.named_buffers(recurse=deep)]
-            for name, holder, tensor in found:
-                if id(tensor) not in known:
-                    known.add(id(tensor))
-                    yield Held(_joined(path, clean_name(name, top)), holder, tensor, not deep)
+            own = module.named_parameters(recurse=False), module.named_buffers(recurse=False)
+            for holder, found in zip(("parameter", "buffer"), walk(module)[1:] if deep else own):
+                for name, tensor in found:
+                    if id(tensor) not in known:
+                        known.add(id(tensor))
+                        yield Held(_joined(path, clean_name(name, top)), holder, tensor, not deep)
 
     def live_roots(self) -> Iterator[nn.Module]:
         for root in self.roots:

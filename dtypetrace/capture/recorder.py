@@ -290,7 +290,7 @@ class Recorder(Session):
             if mark is None:
                 if func is LIFT_FRESH:
                     continue
-                mark = self.origins.adopt(t, place, forward_op)
+                mark = self.origins.adopt_new(t, place, forward_op)
             parameter = is_parameter(t)
             name = self.origins.events[mark.event].name if parameter else ""
             seen.append((t.dtype, mark.event, mark.op, name, parameter, size_of(t)))  # the fields of a RawInput
@@ -299,8 +299,10 @@ class Recorder(Session):
     def _as_in_watched_steps(self, op: GrowingOp, form: Form, owner: Tensor) -> Mark | None:
         """The mark of a tensor that was made in a step that was not watched: it gets the birth that the same operand of
         the same call had, in the same dtype, when that was watched."""
+        if not self.origins.rested:
+            return None
         at = form.tensors.index(op.owner)
-        if not self.origins.rested or at >= len(op.operands) or self.origins.of(owner) is not None:
+        if at >= len(op.operands) or self.origins.of(owner) is not None:
             return None
         dtype, event, producer = op.operands[at][:3]
         known = dtype is owner.dtype and event >= 0 and event not in self.origins.unsure

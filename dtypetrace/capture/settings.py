@@ -13,7 +13,7 @@ from ..tables.refusals import canonical
 from . import private
 from .calls import dtype_name, shape_of
 from .coded import is_quantised
-from .module_names import clean_name
+from .module_names import clean_name, walk
 
 
 def plan_of(
@@ -34,8 +34,7 @@ def plan_of(
     parameters the optimizer may hold.
     """
     with private.DisableTorchFunction(), private.DisableTorchDispatch():
-        named = [(clean_name(n, model), p) for n, p in model.named_parameters()]
-        modules = [(clean_name(n, model), m) for n, m in model.named_modules()]
+        modules, named = ([(clean_name(n, model), one) for n, one in found] for found in walk(model)[:2])
         floating = [(n, p) for n, p in named if p.dtype.is_floating_point and not is_quantised(p)]
         quantised = list(dict.fromkeys(n.rpartition(".")[0] for n, p in named if is_quantised(p)))
         trained = [(n, p) for n, p in floating if p.requires_grad]
@@ -58,7 +57,7 @@ def plan_of(
             scaler=scaler is not None and scaler.is_enabled(),
             trials=trials,
             asked=asked,
-            stale=_stale(optimizer, others, named) if optimizer is not None else (),
+            stale=_stale(optimizer, (o for o in others if o is not model), named) if optimizer is not None else (),
             shared=tuple(_shared(modules)),
             cast_gradients=tuple(
                 n for n, p, gradient in gradients if gradient is not None and gradient.dtype is not p.dtype

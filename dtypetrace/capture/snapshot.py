@@ -230,10 +230,8 @@ def _parameters(recorder: Session) -> tuple[tuple[Root, Parameter], ...]:
                     and not isinstance(tensor, _UNINITIALISED)
                 ):
                     event = last.event(tensor)
-                    parameter = parameter_record(held, event)
-                    if event >= 0:
-                        parameter = replace(parameter, dtype=dtype_name(recorder.origins.events[event].to))
-                    found[id(tensor)] = root, parameter
+                    dtype = recorder.origins.events[event].to if event >= 0 else None
+                    found[id(tensor)] = root, parameter_record(held, event, dtype)
     return tuple(found.values())
 
 

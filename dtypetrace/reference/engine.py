@@ -195,7 +195,7 @@ class Engine:
         exact = call.made if call.inherits and call.heavy else references
         seen = 1 if tagged(str(func), "scratch") else len(call.made)
         for n, (made, reference, local, before_) in enumerate(zip(call.made, references, locals_ or exact, known)):
-            kept = self._keep(number, made, reference) and n < seen
+            kept = self._keep(number, made, reference if n not in kind.free else None) and n < seen
             if kept and measured and reference is not None and local is not None:
                 followed.append(Followed(made, local.to(reference.dtype), reference, before_))
         if followed:

@@ -43,6 +43,9 @@ _CHOOSES = {_aten.argmax, _aten.argmin, _aten.topk, _aten.sort, _aten.max, _aten
 _CHOOSES |= {_aten.gt, _aten.ge, _aten.lt, _aten.le}
 """Operators that give the places of numbers along a dimension, alone or behind the numbers, or compare numbers."""
 _REINTERPRETS = {_aten.view.dtype}
+_FREE = {_aten._linalg_eigh: (1,), _aten.linalg_eig: (0, 1), _aten._linalg_svd: (0, 2)}
+"""Results that are right with either sign, and any basis of what belongs to equal eigenvalues; of ``eig`` in any order:
+a rounding chooses other ones, which are as good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class Kind:
     """Whether it may make integers from floating numbers."""
     chooses: bool = False
     """Whether it gives the places of some of its first argument's numbers."""
+    free: tuple[int, ...] = ()
+    """Results that may be others and as right: the program's are taken."""
 
 
 def kind_of(func: Any) -> Kind:
@@ -124,6 +129,7 @@ def kind_of(func: Any) -> Kind:
         torch.Tag.pointwise in func.tags,
         packet is _aten._to_copy,
         packet in _CHOOSES and not outs,
+        _FREE.get(packet, ()),
     )
 
 

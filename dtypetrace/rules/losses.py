@@ -18,8 +18,8 @@ from functools import cached_property
 from math import inf, prod
 
 from .. import graph
-from ..records import FORWARD, LeftOut, Op, Precision
-from ..tables.dtypes import FLOATING, NARROW, REAL, narrower
+from ..records import FORWARD, Input, LeftOut, Op, Precision
+from ..tables.dtypes import DTYPES, FLOATING, NARROW, REAL, narrower
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, tagged
 from .compensated import low_order
 from .infinities import scaled
@@ -418,10 +418,10 @@ class Losses:
         op = self.run.ops[number]
         if number in self._compensating:
             return True
+        if tagged(op, "difference") and self._asks_how_far(number, op):
+            return True
         if not tagged(op, "difference") or len(op.inputs) != 2:
             return False
-        if self._asks_how_far(number, op):
-            return True
         one, other = (list(self.moved(i.producer)) for i in op.inputs)
         alone = any(is_cast(self.run.ops[n]) for n in {*one[:-1]} ^ {*other[:-1]})
         both = [self.run.ops[n] for n in {*one[:-1]} & {*other[:-1]}]
@@ -441,14 +441,31 @@ class Losses:
         return low.union(n for n in adds if not low.isdisjoint(self.sources(n)))
 
     def _asks_how_far(self, number: int, op: Op) -> bool:
-        """Whether an op subtracts what was computed in 16 bits from the same computed without them, and only the size
-        of the difference is used, with which nothing is trained."""
-        one, other = (i.producer >= 0 and self._made_in_16_bits(i.producer) for i in op.inputs)
+        """Whether an op compares what was computed with the same computed in a wider dtype, by their difference or by
+        how far their ratio is from a number, and only the size of that is used, with which nothing is trained."""
+        sides = [i for i in op.inputs if i.dtype in REAL]
+        above = [n for i in sides for n in self.moved(i.producer)][-1:] if len(sides) == 1 else []
+        if above and tagged(self.run.ops[above[0]], "divide"):
+            sides = [i for i in self.run.ops[above[0]].inputs if i.dtype in REAL]
         largest = max((self.of[n].size for n in self.sources(number)), default=0.0)
-        if one == other or self.of[number].size >= _NO_ROUNDING * largest or self._trains(number):
+        if len(sides) != 2 or self.of[number].size >= _NO_ROUNDING * largest or self._trains(number):
             return False
+        # float64 beside float32 is a yardstick; what 16 bits lose may be asked for because it harms
+        apart = {self._digits_apart(*sides), self._digits_apart(*reversed(sides))}
+        yardstick = apart == {DTYPES["float32"].digits, DTYPES["float64"].digits}
+        if not yardstick and len({i.producer >= 0 and self._made_in_16_bits(i.producer) for i in sides}) == 1:
+            return False
+        sizes = (*_SIZES, "divide", "compare", "equal") if yardstick else _SIZES
         below = (self.run.ops[n] for n, _ in self.run.below([number], lambda n: True, _FOLLOWED_BACK))
-        return all(tagged(o, *_SIZES) or is_move(o) or is_cast(o) for o in below)
+        return all(tagged(o, *sizes) or is_move(o) or is_cast(o) for o in below)
+
+    def _digits_apart(self, side: Input, other: Input) -> int:
+        """The fewest digits in which one operand was computed where the other was not."""
+        ops = self.run.ops
+        numbers = lambda op: op.inputs if op.outputs[:1] != ("bool",) else ()
+        one, both = (set(graph.ops_above(ops, [i.producer], numbers, _FOLLOWED_BACK)) for i in (side, other))
+        made = (d for n in one - both for d in ops[n].outputs if d in REAL)
+        return min((DTYPES[d].digits for d in made), default=DTYPES[side.dtype].digits)
 
     def lost_before(self, number: int) -> int:
         """The op above another one that lost most of its result, which had not been rounding alone; -1 for none."""

@@ -1,5 +1,7 @@
 """Differences that training goes through and that hold more rounding than numbers (DT308), and sums that drift (DT307)."""
 
+import textwrap
+
 import programs
 import pytest
 
@@ -183,6 +185,56 @@ def test_how_far_16_bits_are_from_the_same_without_them_is_a_question(tmp_path, 
         numerics=True,
     )
     assert program.error is None and not [f for f in program.findings if f.severity != "note"], program.findings
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "((spread(x) - spread(x.double())).abs().max() / spread(x.double()).max() < 1e-4).item()",
+        "(spread(x).double() / spread(x.double()) - 1).abs().max().item()",
+        "(1 - spread(x) / spread(x.double())).norm().item()",
+        "((spread(x) * 2**30).round().long().double() / 2**30 - spread(x.double())).square().mean().sqrt().item()",
+    ],
+)
+def test_how_far_float32_is_from_float64_is_a_question(tmp_path, asked):
+    text = f"""
+    def spread(rows):
+        return (rows.sin() * 0.3 + rows.cos()).square().mean(1)
+    x = torch.rand(64, 16)
+    far = {asked}
+    """
+    assert not serious(programs.run(tmp_path, text, numerics=True))
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "((1e4 + t).float() - (1e4 + t).double()[0].float()).abs().max().item()",
+        "(1 - torch.cos(t.float())).tolist()",
+    ],
+)
+def test_what_cancels_in_float32_without_a_yardstick_is_no_question(tmp_path, lost):
+    p = programs.run(tmp_path, f"t = torch.linspace(1e-4, 3e-4, 50).double()\nfar = {lost}", numerics=True)
+    assert {f.code for f in serious(p)} in ({"DT308"}, {"DT204"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "values, vectors = torch.linalg.eigh(laplacian)\nhalf = (vectors[:, 1] > 0).tolist()",
+        "u, s, v = torch.linalg.svd(laplacian)\nprint((u[:, :3] * s[:3]).tolist())",
+        "values, vectors = torch.linalg.eig(laplacian)\nprint(values.real[:3].tolist())",
+    ],
+)
+def test_vectors_that_are_as_right_with_the_other_sign(tmp_path, text):
+    """Two equal halves: of what belongs to equal eigenvalues any mixture is right."""
+    made = """
+    near = torch.exp(-(torch.arange(12.)[:, None] - torch.arange(12.)) ** 2 / 2)
+    weights = torch.block_diag(near, near).float() * torch.exp(-torch.full((24, 24), 0.3))
+    laplacian = weights.sum(1).diag() - weights
+    """
+    p = programs.run(tmp_path, f"{textwrap.dedent(made)}{text}", numerics=True)
+    assert p.error is None and not serious(p), p.trace
 
 
 TERMS = "terms = (torch.randn(500, 4) * 0.1 + 0.5).bfloat16()\ntotal = torch.zeros(4, dtype=torch.bfloat16)\n"

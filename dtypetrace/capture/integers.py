@@ -26,7 +26,7 @@ _LARGE = frozenset({torch.int32, torch.int64})
 """Integers beyond those that float32 holds."""
 _CASTS = packets("cast") | {_aten.copy_}
 _FILLS = packets("fills")
-_ARITHMETIC = packets("sum", "product", "total", "matmul", "adds_at", "not")
+_ARITHMETIC = packets("sum", "product", "total", "matmul", "adds_at", "not", "sign")
 _CAST_IDS, _FILL_IDS, _ARITHMETIC_IDS = (frozenset(map(id, part)) for part in (_CASTS, _FILLS, _ARITHMETIC))
 """By id: hashing an operator runs Python code."""
 CALLS, EVERY, LATEST = 48, 16, 16_000
@@ -173,10 +173,13 @@ def _imaginary(source: Tensor) -> Counts:
 
 def _merged(numbers: Tensor, made: torch.dtype) -> Counts:
     """Different numbers, and how many of them are equal to their neighbour in another dtype: whole numbers to the next
-    smaller one, others to the one before, in a table those of the same column. Among many measurements some lie close
-    together by chance."""
+    smaller one, others to the one before, in a table those of the same column, or of the same row if it is one row of
+    growing integers that was folded. Among many measurements some lie close together by chance."""
     if numbers.dim() == 2 and 1 < numbers.shape[1] <= _COLUMNS and numbers.numel() <= _HANDED:
         columns = [torch.stack(_merged(column, made)) for column in numbers.detach().unbind(1)]
+        if not numbers.dtype.is_floating_point:
+            row = numbers.detach().reshape(-1)
+            columns.append(torch.stack(_equal(row, made)) * (row[1:] > row[:-1]).all())
         different, equal = torch.stack(columns, 1)
         worst = equal.argmax().view(1)
         return different[worst].sum(), equal[worst].sum()

@@ -291,7 +291,8 @@ class Values:
     def _look_at_integers(self, call: Call) -> None:
         """Counts integers that a call did not keep."""
         out = call.outputs[0]
-        if all(is_plain(t) for t in (out, *call.args) if isinstance(t, Tensor)) and self._looks_again(call.op, out):
+        plain = all(is_plain(t) for t in (out, *call.args) if isinstance(t, Tensor))
+        if plain and (self._looks_again(call.op, out) or self._counts(call)):
             self._count_integers(call.op, integers.measured(call.func, call.args, call.kwargs, out), out)
 
     def _looks_again(self, number: int, out: Tensor) -> bool:
@@ -301,6 +302,11 @@ class Values:
         if calls <= integers.CALLS:
             return True
         return calls % integers.EVERY == 0 and calls <= integers.LATEST and not out.dtype.is_floating_point
+
+    def _counts(self, call: Call) -> bool:
+        """Whether a call adds to one integer of 32 bits, which wraps once in a long while."""
+        one = call.outputs[0].dtype is torch.int32 and not call.outputs[0].dim() and call.func._schema.is_mutable
+        return one and self._of_integers[call.op] <= integers.LATEST
 
     def _count_integers(self, number: int, counts: integers.Counts | None, out: Tensor) -> None:
         if counts is not None and self._ranges_on(out) is not None:

@@ -43,9 +43,10 @@ _LARGE = 0.25
 """Share of the data that is taken for integers and too large for them: other columns are numbers."""
 _IDS = "int32", "int64"
 """Integers that a floating dtype does not hold, if they are large."""
-_WIDER = "cast to int32 or float32 first"
 _FAR = 64
 """How many ops after a wrap are examined."""
+_SELDOM = 8
+"""A counter wraps at most once in so many calls that are measured."""
 _OF_SIZE = "divide", "compare", "total", "largest"
 """What takes integers by their size: who sums hashes up, or looks for the largest, means numbers."""
 _NAMED = "cast", "factory"
@@ -93,7 +94,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if not floats:
         holds = [v.op, *(_base(run, op) if writes(op) else ())]
         counts = _quantities(run, holds) or v.cut >= _COLLIDED * v.exact and _are_keys(run, v.op)
-        counts = counts or tagged(op, "matmul") and _are_ranked(run, v.op)
+        counts = counts or tagged(op, "matmul", "sign") and _are_ranked(run, v.op) or _is_counter(run, v, op)
         return _wrapped(run, v, op) if counts and not _is_phase(run, v.op) else None
     if not is_cast(op):
         return _cut_off(run, v.op, v.op, v.spoilt, v.exact)
@@ -147,9 +148,24 @@ def _are_keys(run: Run, number: int) -> bool:
 
 
 def _are_ranked(run: Run, number: int) -> bool:
-    """Whether a program orders integers, or what they add up to: hashes may be, products of matrices are scores."""
+    """Whether a program orders integers, or what they add up to, or takes the largest: hashes may be ordered, but
+    products of matrices are scores, and what is turned positive, or around, is a size."""
     stays = lambda n: is_move(run.ops[n]) or tagged(run.ops[n], "sum")
-    return any(tagged(run.ops[n], "order") for n, _ in run.below([number], stays, _FAR))
+    ordered = ("order", "extreme", "lower_bound", "upper_bound") if tagged(run.ops[number], "sign") else ("order",)
+    return any(tagged(run.ops[n], *ordered) for n, _ in run.below([number], stays, _FAR))
+
+
+def _is_counter(run: Run, v: Value, op: Op) -> bool:
+    """Whether an op counts in one number: it adds a number of Python's to a tensor of 32 bits, which is only added to
+    and read by Python, and has wrapped once in many calls. A generator of random numbers wraps in every second one."""
+    if op.outputs[0] != "int32" or op.shape not in ((), (1,)) or len(op.inputs) > 1 or not writes(op):
+        return False
+    still = lambda n: is_move(run.ops[n]) or n == v.op
+    counted = name_of(op) in ("add", "sub") and v.spoilt * _SELDOM <= v.exact
+    before = [n for n in graph.first_operands(run.ops, op.inputs[0].producer) if not is_move(run.ops[n])]
+    fresh = all(not run.ops[n].inputs or tagged(run.ops[n], "store") for n in before[:1])
+    uses = [n for n, _ in run.below([v.op], still, _FAR) if not still(n)]
+    return counted and fresh and bool(uses) and all(tagged(run.ops[n], "observed") for n in uses)
 
 
 def _only_sizes(run: Run, number: int) -> bool:
@@ -276,8 +292,10 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
     flow: tuple[FlowStep, ...] = ()
     limit = f"limit the numbers to the range of {made} first" if source in REAL else f"keep these numbers in {source}"
-    fix = advise(place, limit if is_cast(op) else _WIDER)
-    named = made in ("int16", "int32") or _are_keys(run, v.op)
+    wider = "cast to int64 first" if made == "int32" else "cast to int32 or float32 first"
+    fix = advise(place, limit if is_cast(op) else wider)
+    # a dtype that holds the numbers, but not the negative of its least, is none that the program should have chosen
+    named = (made in ("int16", "int32") or _are_keys(run, v.op)) and not tagged(op, "sign")
     if named and not is_cast(op) and (narrowed := _narrowed(run, op)) is not None:
         culprit = run.operand(op, narrowed, None)
         event = op.inputs[narrowed].event

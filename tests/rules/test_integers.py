@@ -121,6 +121,28 @@ FOUND = {
         "DT204",
     ),
     "stamps of close events": ("t = 17 * 10**17 + torch.arange(300) * 37\nd = t.double().diff()", "DT204"),
+    "stamps that are folded into lines": (
+        "t = 17 * 10**17 + torch.arange(320) * 37\nmiddle = t.view(-1, 8).double().mean(1)",
+        "DT204",
+    ),
+    "the size of the least number": (
+        "a = torch.arange(-128, 100, dtype=torch.int8)\nmost = a.abs().amax().item()",
+        "DT301",
+    ),
+    "the negative of the least number": (
+        "a = torch.arange(-2**15, 99, 7, dtype=torch.int16)\nlow, high = a.aminmax()\nmost = torch.maximum(-low, high).item()",
+        "DT301",
+    ),
+    "the negative of bytes": ("a = torch.arange(1, 9, dtype=torch.uint8)\nb = torch.where(a > 4, a, -a) / 2", "DT301"),
+    "a count of samples": (
+        "seen = torch.zeros((), dtype=torch.int32)\nfor n in range(120):\n    seen += 20_000_000\n    at = seen.item()",
+        "DT301",
+    ),
+    "a count that was loaded": (
+        "seen = torch.zeros(1, dtype=torch.int32)\nseen.copy_(torch.tensor([2_100_000_000]))\n"
+        "for n in range(20):\n    seen.add_(4_000_000)\nlate = int(seen) > 10",
+        "DT301",
+    ),
     "nibbles that a shift makes negative": (
         "packed = (torch.arange(256) | 0).to(torch.int8)\nhigh = (packed >> 4) * 0.5",
         "DT301",
@@ -232,6 +254,21 @@ FINE = {
     "b = a.sort().values.long()",
     "hashes that become shares": "h = torch.randint(-(2**63), 2**63 - 1, (900,))\nshare = (h.double() / 2.0**64).mean()",
     "stamps of milliseconds": "t = 17 * 10**17 + torch.arange(300) * 1_000_003\ngap = t.double().diff().mean()",
+    "stamps of two clocks": "t = 17 * 10**17 + torch.arange(320).flip(0) * 5_003\nt = torch.stack([t, t + 10**6], 1)\n"
+    "apart = t.double().diff(dim=1)",
+    "sizes that fit": "a = torch.arange(-127, 100, dtype=torch.int8)\nmost = torch.maximum(-a.min(), a.abs().max()) / 2",
+    "the lowest bits": "a = torch.arange(-2**15, 99, 7, dtype=torch.int16)\nlowest = (a & -a).float().amax()",
+    "buckets of hashes": "a = torch.arange(9, dtype=torch.int32) - 2**31\nbucket = a.abs() % 16",
+    "a state of random numbers": "state = torch.zeros((), dtype=torch.int32)\nfor n in range(60):\n"
+    "    state += 1_640_531_527\n    drawn = state.item()",
+    "a mixed state": "state = torch.ones((), dtype=torch.int32)\nfor n in range(60):\n    state *= 1_103_515\n"
+    "    state += 12_345\n    drawn = state.item()",
+    "a state that is shifted": "state = torch.ones((), dtype=torch.int32)\nfor n in range(60):\n    state += 99_999_999\n"
+    "    state ^= state << 13\n    drawn = state.item()",
+    "a clock that runs around": "tick = torch.full((), 2**31 - 500, dtype=torch.int32)\nfor n in range(60):\n    tick += 90\n"
+    "    slot = (tick & 1023).item()",
+    "numbers of packets": "packet = torch.zeros((), dtype=torch.uint8)\nfor n in range(600):\n    packet += 1\n    n = packet.item()",
+    "a count": "seen = torch.zeros((), dtype=torch.int32)\nfor n in range(60):\n    seen += 20_000_000\n    at = seen.item()",
     "not finite": "a = torch.tensor([float('nan')]).to(torch.uint8)",
 }
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from .. import graph
 from ..records import Frame, Op, Recording, Witness
 from ..source import expressions
-from ..tables.dtypes import FLOATING, INTEGERS, STORAGE_ONLY, bytes_of, wider
+from ..tables.dtypes import COMPLEX, FLOATING, INTEGERS, STORAGE_ONLY, bytes_of, wider
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_destination, tagged
 from .autocast_off import ran_in_forward
@@ -45,6 +45,17 @@ def storage_format(case: Collision) -> Verdict | None:
     if case.refused.wants != "agree" or len(computing) != 1 or computing == case.present:
         return None
     return Verdict(next(iter(computing)), "that is a format for storage, not for computing")
+
+
+def complex_beside_real(case: Collision) -> Verdict | None:
+    """Where complex numbers meet real ones that are no weights, complex is right: a cast to real would drop the
+    imaginary part."""
+    complexes = case.present & COMPLEX
+    if len(case.present) != 2 or len(complexes) != 1:
+        return None
+    if any(w.holder == "parameter" for w in case.sides if w.dtype not in complexes):
+        return None
+    return Verdict(next(iter(complexes)), "a cast to real numbers would drop the imaginary part")
 
 
 def widened_destination(case: Collision) -> Verdict | None:
@@ -479,6 +490,7 @@ def narrower(case: Collision) -> Verdict | None:
 
 PRINCIPLES: tuple[Principle, ...] = (
     storage_format,
+    complex_beside_real,
     widened_destination,
     changed_later,
     fused_path,

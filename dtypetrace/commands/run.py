@@ -62,10 +62,11 @@ class RunCommand:
 
     Two more options, which few need:
 
-        --source DIR     the folder of your own code (default: the script's git root,
-                         else its folder)
-        --compile eager  run compiled functions eagerly, to watch each operator in
-                         them; the last bits may differ, and so may what is refused
+        --source DIR     the folder of your own code (default:
+                         the script's git root, or its folder)
+        --compile eager  run compiled functions eagerly, to
+                         watch each operator in them; the last
+                         bits and what is refused may differ
     """
 
     name = "run"

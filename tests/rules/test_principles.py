@@ -55,6 +55,17 @@ def test_two_storage_formats_are_judged_by_something_else():
     assert decided(b.recording)[0] != "storage format"
 
 
+@pytest.mark.parametrize("real", ["float32", "float64"])
+def test_complex_beside_real(real):
+    """But a weight is real on purpose."""
+    b = RecordingBuilder()
+    b.refused("matmul", b.made(real, "parameter"), b.made("complex64"), run={real: 99})
+    both_ways(b, "complex beside real", "complex64", real)
+    weight = b.made(real, "parameter")
+    b.refused("linear", b.made("complex64"), weight.as_parameter("weight"), run={real: 99})
+    assert decided(b.recording)[0] != "complex beside real"
+
+
 @pytest.mark.parametrize("half", HALVES)
 def test_widened_destination(half):
     """An average that is kept wide; but not a total that has its dtype by default, nor one narrower than its values."""

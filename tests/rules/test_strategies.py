@@ -257,6 +257,22 @@ def test_hand_written_backward(tmp_path, forward, backward, loss):
     assert next(iter(remedies.candidates(case_of(program.with_text)))).strategy == "hand written backward"
 
 
+def test_asked_in_the_call(tmp_path):
+    text = """
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4, 4))
+        def forward(self, x):
+            y = F.linear(x.float(), self.weight)
+            return y.to(x.dtype)
+    Norm().to(torch.bfloat16)(torch.ones(2, 4).bfloat16())
+    """
+    first = next(iter(remedies.candidates(case_of(programs.run(tmp_path, text).with_text))))
+    assert first.strategy == "asked in the call"
+    assert [edit.after for edit in first.fix.edits] == ["self.weight.float()"]
+
+
 def test_left_cast(tmp_path):
     text = """
     net = nn.Linear(4, 4).half()

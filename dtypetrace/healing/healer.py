@@ -225,7 +225,7 @@ def _agreeing(
     if isinstance(written, list):
         return None  # what it has already written would be written twice
     if written is not None:  # the operands follow the destination, whichever is the cause
-        return _Casts({i: written.dtype for i, v in rivals.items() if v.dtype is not written.dtype})
+        return _kept({i: written.dtype for i, v in rivals.items() if v.dtype is not written.dtype}, rivals)
     listed = culprit.partition("[")
     casts = {}
     for i, v in rivals.items():
@@ -233,7 +233,13 @@ def _agreeing(
         alike = listed[1] and arguments[i][0].partition("[")[0] == listed[0]
         if dtype_name(v.dtype) != wanted and (i in ruling.blamed or alike):
             casts[i] = getattr(torch, wanted)
-    return _Casts(casts)
+    return _kept(casts, rivals)
+
+
+def _kept(casts: dict[int, torch.dtype], operands: dict[int, Tensor]) -> _Casts | None:
+    """The casts, but for those that would drop an imaginary part."""
+    drops = any(operands[i].is_complex() and not dtype.is_complex for i, dtype in casts.items())
+    return None if drops else _Casts(casts)
 
 
 def destination(call: RefusedCall) -> Any:

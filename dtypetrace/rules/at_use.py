@@ -48,6 +48,14 @@ def into_widened(case: Case) -> Iterator[Fix]:
     yield advise(case.site, change, case.verdict.reason, edits=edits, kind="cast")
 
 
+def imaginary_part(case: Case) -> Iterator[Fix]:
+    """Complex numbers become real by a choice of the program's: a cast would drop the imaginary part."""
+    if case.culprit.dtype not in COMPLEX or case.wanted in COMPLEX and case.refused.wants != "kernel":
+        return
+    change = f"pass .real, .imag or .abs() of {quoted(case.culprit.shown)}"
+    yield advise(case.site, change, f"{quoted(case.refused.op)} takes real numbers here", kind="call")
+
+
 def asked_in_the_call(case: Case) -> Iterator[Fix]:
     """Weights that a call computes with in a wider dtype, by its own cast of the other operand, are cast there, too."""
     if case.verdict.principle != "asked in the call" or case.wanted is None:
@@ -287,8 +295,6 @@ def _without_kernel(case: Case) -> tuple[str, str, str]:
     """The change and its reason in words, and the dtype to cast to in the call if that is enough."""
     found, op, expected = case.culprit.dtype, case.refused.op, case.verdict.expected
     shown = quoted(case.culprit.shown)
-    if found in COMPLEX:
-        return f"pass .real, .imag or .abs() of {shown}", f"{quoted(op)} takes real numbers", ""
     if case.witness.argument in POINTERS:
         return f"cast {shown} to int64 at the call", f"{quoted(op)} takes integers", "int64"
     if found in FLOATING and found not in HALF | STORAGE_ONLY:

@@ -418,18 +418,18 @@ class Losses:
         op = self.run.ops[number]
         if number in self._compensating:
             return True
-        if tagged(op, "difference") and self._asks_how_far(number, op):
+        if not tagged(op, "difference"):
+            return False
+        if self._asks_how_far(number, op):
             return True
-        if not tagged(op, "difference") or len(op.inputs) != 2:
+        if len(op.inputs) != 2:
             return False
         one, other = (list(self.moved(i.producer)) for i in op.inputs)
         alone = any(is_cast(self.run.ops[n]) for n in {*one[:-1]} ^ {*other[:-1]})
         both = [self.run.ops[n] for n in {*one[:-1]} & {*other[:-1]}]
         merged = any(is_cast(o) and o.outputs[:1] == ("float32",) and o.inputs[0].dtype in _FINE for o in both)
         if one[-1:] != other[-1:] or not alone and not merged:
-            return (
-                False  # what both sides were rounded to alike is no question; what float32 merges is told where it does
-            )
+            return False  # what both were rounded to alike is no question; what float32 merges is told where it does
         below = self.run.below([number], lambda n: True, _FOLLOWED_BACK)
         return not any(tagged(self.run.ops[n], "exponential") for n, _ in below)
 

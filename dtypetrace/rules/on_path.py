@@ -28,14 +28,12 @@ something larger."""
 
 def target(case: Case) -> str | None:
     """The dtype to repair with; None where there is nothing to try."""
-    if case.refused.wants == "kernel" or case.refused.code == "DT116":
+    if case.refused.wants == "kernel" or case.refused.code == "DT116" and case.culprit.dtype not in COMPLEX:
         wanted: str | None = "float32"
     else:
         wanted = case.wanted
     # a Python number has no dtype to change; narrowing an average would lose what it accumulates
     if wanted == case.culprit.dtype or case.culprit.dtype.startswith("python") or case.kept_wide:
-        return None
-    if case.culprit.dtype in COMPLEX and wanted not in COMPLEX:  # a cast would drop the imaginary part
         return None
     return wanted
 

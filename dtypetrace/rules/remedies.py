@@ -23,6 +23,7 @@ Strategy = Callable[[Case], Iterable[Fix]]
 STRATEGIES: tuple[Strategy, ...] = (
     at_use.fused_path,
     coded.codes,
+    at_use.imaginary_part,
     at_use.half_gradients,
     at_use.into_widened,
     at_use.asked_in_the_call,
@@ -74,9 +75,9 @@ SHOWN: tuple[Strategy, ...] = (
 )
 """What a finding may show; what is cast in the refused call comes last."""
 
-FINAL: frozenset[Strategy] = frozenset({coded.codes, at_use.scalar_limit, at_use.kept_wide})
-"""Nothing else may be tried after these: codes are not cast, a number has no dtype to change, and an average
-must not be narrowed."""
+FINAL: frozenset[Strategy] = frozenset({coded.codes, at_use.imaginary_part, at_use.scalar_limit, at_use.kept_wide})
+"""Nothing else may be tried after these: codes and complex numbers are not cast, a number has no dtype to change,
+and an average must not be narrowed."""
 
 
 @dataclass(frozen=True, slots=True)

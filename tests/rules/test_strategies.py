@@ -257,6 +257,16 @@ def test_hand_written_backward(tmp_path, forward, backward, loss):
     assert next(iter(remedies.candidates(case_of(program.with_text)))).strategy == "hand written backward"
 
 
+@pytest.mark.parametrize("made", ["torch.fft.fft(x)", "torch.polar(x.abs(), x)", "torch.complex(x, x)"])
+def test_imaginary_part(tmp_path, made):
+    """It is never cast away: not by a diff, not by healing."""
+    text = f"x = torch.randn(2, 4)\nmodel = nn.Linear(4, 4)\ny = model({made})\n"
+    p = programs.run(tmp_path, text, autofix=True)
+    (first,) = remedies.candidates(case_of(p.with_text))
+    assert first.strategy == "imaginary part" and not first.fix.edits
+    assert ".real, .imag or .abs()" in p.findings[0].fix.change and p.error is not None
+
+
 def test_asked_in_the_call(tmp_path):
     text = """
     class Norm(nn.Module):

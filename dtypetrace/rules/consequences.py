@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from .. import graph
 from ..records import Finding, FlowStep, Frame, Recording, Refused
+from ..records.findings import GONE
 from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, tagged
 from .case import short
@@ -97,6 +98,14 @@ def _measured_to_stand_still(f: Finding, others: _Others) -> bool:
     return f.code == "DT505" and any(at == tensor_of(f) for at, _ in others.lost)
 
 
+def _tried_in_vain(f: Finding, others: _Others) -> bool:
+    """Lost precision that stays when the numbers named are kept wide, where another finding's damage goes: what was
+    measured here came from there, by a way that the trial did not follow, such as weights that were changed by it."""
+    helps = lambda o: o.tried is not None and not o.tried.missing and o.tried.after <= GONE * o.tried.before
+    mine = f.tried is not None and not f.tried.missing and not helps(f)
+    return f.code == "DT308" and mine and any(o is not f and o.severity != "note" and helps(o) for o in others.silent)
+
+
 # ---------------------------------------------------------------- told with their cause
 
 
@@ -159,6 +168,7 @@ _LEFT_OUT: tuple[_Rule, ...] = (
     _rounded_where_it_overflows,
     _beside_what_is_coarse,
     _of_the_setting,
+    _tried_in_vain,
 )
 _NOTES: tuple[_Rule, ...] = (_of_broken_weights,)
 _TOLD: tuple[Callable[[Finding, _Others], Finding | None], ...] = (_starved, _made_by_an_infinity)

@@ -208,19 +208,20 @@ class Novelty:
             return heard <= _MOST_HEARD
         return heard <= (self._usual + _HEARD if self._usual <= _FEW else _FEW)
 
-    def said(self, steps: int) -> str:
-        """Which of so many steps were watched: ``14 of 5,000 steps: 1-6, 200 (a new optimizer), 1,024``; empty for
-        all of them."""
+    def said(self, steps: int) -> dict[str, Any]:
+        """Which of so many steps were watched, for a recording's ``meta``: the number of those watched, of all, and in
+        words: ``14 of 5,000 steps: 1-6, 200 (a new optimizer), 1,024``; empty where all were."""
         within = [s for s in self.spans if s.first <= steps]
         watched = {n for s in within for n in range(s.first, min(s.last, steps) + 1)}
         if len(watched) >= steps:
-            return ""
+            return {}
         parts = [_named(s.first, min(s.last, steps), s.why) for s in within]
         if len(within) < len(self.spans):
             parts.append("after the last one")
         if len(parts) > _MOST_SAID:
             parts[_MOST_SAID - 2 : -1] = [f"{len(parts) - _MOST_SAID + 1:,} more times"]
-        return f"{len(watched):,} of {steps:,} steps: {', '.join(parts)}"
+        said = f"{len(watched):,} of {steps:,} steps: {', '.join(parts)}"
+        return {"watched": said, "watched_steps": len(watched), "all_steps": steps}
 
     # ------------------------------------------------------------ what is new
 

@@ -94,8 +94,8 @@ class Session(Clock):
         self.refusals = RefusalLog()
         self.not_seen: dict[str, None] = {}
         self.steps_done = 0
-        self.watched = ""
-        """Which of the steps were watched, if not all."""
+        self.watched: dict[str, Any] = {}
+        """Which of the steps were watched, if not all: entries of the recording's ``meta``."""
         self.trains = False  # whether the run has an optimizer
         self.broken = False
         self.predicts = False  # whether no kernel runs (a dry run): every refusal is a prediction

@@ -68,7 +68,7 @@ def ending(recorder: Session, *, whole: bool = True, **meta: Any) -> Callable[[]
         "steps": recorder.steps_done,
         "trains": recorder.trains,
         "numerics": recorder.values is not None,
-        **({"watched": recorder.watched} if recorder.watched else {}),
+        **recorder.watched,
         **({"compiled": "eager"} if recorder.ran_eagerly else {}),
     }
     live = _live(recorder, {**facts, **run_line(recorder.started), **meta}) if whole else _Live(facts)

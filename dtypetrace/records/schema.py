@@ -32,7 +32,7 @@ _ALWAYS = {(Value, "op"), (Precision, "op")}
 
 _CODE = re.compile(r"DT\d{3}")
 _META: dict[str, Any] = {
-    "torch": str, "python": str, "ops": int, "steps": int, "watched": str,
+    "torch": str, "python": str, "ops": int, "steps": int, "watched": str, "watched_steps": int, "all_steps": int,
     "script": str, "arguments": str, "started": str, "milliseconds": int,
 }  # fmt: skip
 """The entries of a recording's ``meta`` that views read."""

@@ -144,8 +144,7 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
     if any(refused.healed for refused in recording.refused):
         steps.append("The casts were inserted in this run only; no file was changed")
     if unseen := _made_unwatched(recording, findings):
-        last = str(recording.meta["watched"]).partition(" of ")[2].partition(" ")[0].replace(",", "")
-        start = int(last) - 1 if any(refused.left for refused in recording.refused) else 1
+        start = int(recording.meta["all_steps"]) - 1 if any(refused.left for refused in recording.refused) else 1
         every = f"1:{start}" if start > 1 else "1"
         steps.append(f"Which line made {unseen}: dtypetrace run --every {every} {program}")
     elif any(refused.left for refused in recording.refused):
@@ -165,7 +164,7 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
 
 def _made_unwatched(recording: Recording, findings: Sequence[Finding]) -> str:
     """The name of a wrong tensor that was made in a step that was not watched, on a line that is not known."""
-    for f in findings if recording.meta.get("watched") else ():
+    for f in findings if "all_steps" in recording.meta else ():
         if f.culprit is None:
             continue
         origin = f.culprit.origin

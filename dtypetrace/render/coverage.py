@@ -134,10 +134,10 @@ def watched(recording: Recording) -> str:
 
 def steps(recording: Recording) -> str:
     """``3 steps``, or ``5,000 steps, 14 of them watched``; empty without steps."""
-    if which := str(recording.meta.get("watched", "")):
-        seen, _, of = which.partition(":")[0].partition(" of ")
-        return f"{of}, {seen} of them watched"
-    number = int(recording.meta.get("steps", 0))
+    meta = recording.meta
+    if "watched_steps" in meta:
+        return f"{meta['all_steps']:,} steps, {meta['watched_steps']:,} of them watched"
+    number = int(meta.get("steps", 0))
     return f"{number:,} step{'s' if number != 1 else ''}" if number else ""
 
 

@@ -194,7 +194,9 @@ def test_with_a_reference_modules_have_their_error_the_larger_the_warmer(browser
 
 def test_a_run_that_was_watched_in_part_says_so_and_not_that_all_was_seen():
     whole = Recording(meta={"steps": 20, "ops": 100})
-    part = Recording(meta={"steps": 20, "ops": 100, "watched": "13 of 20 steps: 1-12, 17"})
+    part = Recording(
+        meta={"steps": 20, "ops": 100, "watched": "13 of 20 steps: 1-12, 17", "watched_steps": 13, "all_steps": 20}
+    )
     assert "saw every op" in html_report.render(whole, ())
     page = html_report.render(part, ())
     assert "saw every op" not in page

@@ -18,7 +18,7 @@ from ..foresight import DtypeChange, Replay, given_again, refused_again
 from ..records import CAST, FORWARD, Edit, Finding, Fix, Op, Recording
 from ..source import decisions, receivers
 from ..source.patch import Patch
-from ..tables.dtypes import COMPLEX, FLOATING, NARROW, narrower, wider
+from ..tables.dtypes import COMPLEX, FLOATING, HALF, NARROW, narrower, wider
 from ..tables.english import quoted
 from ..tables.operators import is_destination, tagged
 from ..tables.rule_language import Gives, Prediction, Refuses
@@ -158,6 +158,19 @@ def it_widens_no_rounded_value(proposal: Proposal) -> str:
         if widens and any((f.end_line, f.end_column) == edit.end for f in around):
             return f"{edit.before} rounds first"
     return ""
+
+
+def it_widens_no_model(proposal: Proposal) -> str:
+    """Where one value meets wider numbers, not all weights that it was computed with are widened: the program cast them
+    to 16 bits itself."""
+    case, effect = proposal.case, proposal.effect
+    value = case.culprit.holder is None and case.culprit.dtype in HALF
+    if effect is None or not value or case.refused.wants != "agree":
+        return ""
+    births, events = effect.change.births, case.recording.events
+    known = {p.event: p for p in (*case.refused.model, *case.recording.parameters) if p.event in births}
+    cast = [p for n, p in known.items() if events[n].how == "cast" and wider(births[n], p.dtype)]
+    return f"it would widen all weights that are cast with {cast[0].name}" if cast else ""
 
 
 # ---------------------------------------------------------------- what an optimizer trains
@@ -340,6 +353,7 @@ CHECKS: tuple[Check, ...] = (
     it_casts_no_codes,
     it_spares_variables,
     it_widens_no_rounded_value,
+    it_widens_no_model,
     it_spares_earlier_calls,
     it_spares_other_kinds,
     it_suits_earlier_runs,

@@ -106,11 +106,11 @@ class Collision:
         """How many numbers of each dtype are in the model's parameters that are no operands here and gave none its
         dtype.
 
-        A parameter still counts if it shares an operand's cast with the whole model. Casting a module leaves its
-        complex weights as they are, so where complex numbers disagree, the real weights are counted.
+        A parameter still counts if it shares an operand's cast with a whole model, this or another one. Casting a
+        module leaves its complex weights as they are, so where complex numbers disagree, the real weights are counted.
         """
         disputed = {w.name for w in self.sides if w.name}
-        shared = Counter(p.event for p in self.refused.model)
+        shared = Counter(p.event for p in self.refused.model) | Counter(p.event for p in self.recording.parameters)
         parties = {n for w in self.sides for n in graph.events_above(self.recording, w.event) if shared[n] == 1}
         sizes: Counter[str] = Counter()
         for p in self.refused.model:

@@ -59,7 +59,9 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
         return None
     frame = next(iter(fix.place.stack), None)
     elsewhere = edit.file != fix.place.file  # the literal that decided the dtype stands there
-    born = case.origin.place.stack if case.origin.kind == "parameter" else case.origin.place.stack[:1]
+    born, own = case.origin.place.stack, case.origin.place.user_frame
+    if case.origin.kind != "parameter":  # a library casts to what the program's line passes to it
+        born = born[:1] if own not in born or edit.change.target == CAST else born[: born.index(own) + 1]
     if born and case.origin.kind not in ("trained", "computed") and (frame in born or elsewhere):
         made_by = frame if frame is not None and frame in born else born[0]
         events = enumerate(case.recording.events)

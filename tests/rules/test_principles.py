@@ -351,6 +351,19 @@ def test_most_parameters(most, one):
     both_ways(b, "most parameters", most, one)  # however many numbers the operand holds: its dtype is in question
 
 
+def test_what_a_model_shares_with_a_larger_one_counts():
+    """A head that holds the embedding of the model whose states it gets; a weight of its own would be in question."""
+    b = RecordingBuilder()
+    cast = b.made("bfloat16", "cast", explicit=True)
+    own = b.made("float16", "parameter", explicit=True)
+    head = (Parameter("embed.weight", "bfloat16", 1000, cast.event), Parameter("norm.weight", "float16", 10, own.event))
+    state = b.ran("linear", cast, cast.as_parameter("lm.weight"))
+    for others, right in ((("embed", "layer", "lm"), "bfloat16"), (("embed",), "float16")):
+        b.parameters = [Parameter(f"{name}.weight", "bfloat16", 1000, cast.event) for name in others]
+        b.refused("linear", state, b.made("float16").as_parameter("fc.weight"), model=head)
+        assert culprits.verdict(b.recording, b.refusals[-1]).expected == right
+
+
 def test_most_parameters_of_the_run_where_no_model_runs():
     b = RecordingBuilder()
     b.refused("matmul", b.made("float16"), b.made("float32"), run={"float16": 1000, "float32": 10})

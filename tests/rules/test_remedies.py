@@ -670,10 +670,19 @@ def test_a_cast_that_a_library_hands_on_is_edited_in_the_user_s_line(tmp_path):
     wrapper = (
         "from torch import nn\nclass Model(nn.Linear):\n    def to(self, *args):\n        return super().to(*args)\n"
     )
-    text = "import torch\ntext = lib.Model(4, 4)\ntext.to(torch.float16)\nnet = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).bfloat16()\nnet(text(torch.ones(1, 4).half()))"
+    text = "import torch\ntext = lib.Model(4, 4)\ntext.to(torch.float16)\nnet = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).bfloat16()\nnet(text(torch.ones(1, 4).to(text.weight.dtype)))"
     program = programs.run(tmp_path, text, before=library(tmp_path, wrapper))
     (edit,) = program.findings[0].fix.edits
     assert (edit.before, edit.after, edit.start[0]) == ("torch.float16", "torch.bfloat16", program.line("text.to("))
+
+
+def test_one_meeting_widens_no_model_that_a_library_cast_for_the_program(tmp_path):
+    wrapper = "from torch import nn\nclass Model(nn.Sequential):\n    def to(self, *args):\n        return super().to(*args)\n"
+    text = "import torch\ncoder = lib.Model(nn.Linear(4, 4), nn.Linear(4, 64), nn.Linear(64, 8))\ncoder.to(torch.bfloat16)\nnn.Sequential(*coder[1:]).to(torch.float32)\ncoder(torch.ones(1, 4).to(coder[0].weight.dtype))"
+    program = programs.run(tmp_path, text, before=library(tmp_path, wrapper))
+    fix = program.findings[0].fix
+    assert program.findings[0].culprit.dtype == "bfloat16"
+    assert not fix.edits and "it would widen all weights" in fix.instruction + fix.reason, fix
 
 
 def test_trained_weights_yield_to_no_frozen_ones_in_half(tmp_path):

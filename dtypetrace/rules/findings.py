@@ -33,14 +33,14 @@ from ..source import expressions, operands
 from ..source.operands import CallOperand
 from ..source.patch import disjoint
 from ..tables import refusals
-from ..tables.codes import TITLES
+from ..tables.codes import OF_VALUES, TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, wider
 from ..tables.english import quoted, subject
 from ..tables.operators import is_move
 from . import at_use, autocast_off, checks, coded, consequences, culprits, measured, titles, trials
 from .case import Case, in_forward, trained_root
 from .collision import Verdict
-from .registry import OF_VALUES, RULES, Rule, known
+from .registry import RULES, Rule, known
 from .remedies import remedy, short
 from .run_facts import Run
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..records import Finding, Recording
-from ..tables.codes import KINDS
+from ..tables.codes import KINDS, OF_VALUES
 from . import (
     asked,
     averages,
@@ -48,10 +48,6 @@ class Rule:
     def of_values(self) -> bool:
         """Whether it gives findings about damaged values."""
         return any(KINDS.get(code) in OF_VALUES for code in self.codes)
-
-
-OF_VALUES = frozenset({"overflow", "underflow", "downcast", "lost-update", "precision-loss", "zero-gradient"})
-"""Kinds of findings about damaged values."""
 
 
 def known(finding: Finding, others: Iterable[Finding]) -> bool:

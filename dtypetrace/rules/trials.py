@@ -10,12 +10,12 @@ from math import prod
 from .. import graph
 from ..records import Finding, LeftOut, Place, Precision, Tried, Value
 from ..records.findings import GONE
+from ..tables.codes import OF_VALUES
 from ..tables.dtypes import HALF, REAL
 from ..tables.operators import is_cast, is_move, writes
 from .losses import Cause, Losses
 from .run_facts import Run
 
-_OF_VALUES = frozenset({"overflow", "underflow", "downcast", "lost-update", "precision-loss", "zero-gradient"})
 MOST = 4
 """Ops that are tried, each by itself, for one damaged result."""
 MOST_TOGETHER = 16
@@ -195,7 +195,7 @@ class Suspected:
 
 def _open(f: Finding) -> bool:
     """Whether a finding is about damaged values and no trial speaks for it yet."""
-    return f.kind in _OF_VALUES and f.culprit is not None and (f.tried is None or bool(f.tried.missing))
+    return f.kind in OF_VALUES and f.culprit is not None and (f.tried is None or bool(f.tried.missing))
 
 
 def with_trial(suspected: Suspected, finding: Finding) -> Finding:

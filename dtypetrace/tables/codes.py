@@ -81,3 +81,7 @@ KINDS: dict[str, str] = {
     **dict.fromkeys(("DT407", "DT409", "DT410", "DT504", "DT505"), "plan"),
 }
 """The kind of a code's findings; DT206, DT207 and DT408 have several."""
+
+
+OF_VALUES = frozenset({"overflow", "underflow", "downcast", "lost-update", "precision-loss", "zero-gradient"})
+"""Kinds of findings about damaged values."""

@@ -9,8 +9,8 @@ Another value that is written to only once, such as a residual stream, may round
 The errors of these calls are also added up, as float32 would keep them: where each change arrives, but only roughly,
 a long sum drifts away from its terms.
 
-The running mean of a batch normalisation is changed inside its kernel: it should move by its momentum towards the
-batch's mean, as long as it is far from that.
+The running mean and variance of a batch normalisation are changed inside its kernel: each should move by the momentum
+towards that of the batch, as long as it is far from it.
 
 Of float32, only sums of a few numbers are followed: it rarely rounds changes away.
 
@@ -71,9 +71,13 @@ _NORMALISES = {
 }  # fmt: skip
 """Batch normalisations, with the position of the momentum; whether one trains is said before that, if at all."""
 _MEAN = 3
-"""The position of the running mean."""
+"""The position of the running mean; the running variance is next."""
 _FAR = 0.25
-"""How far a running mean is from a batch's mean, relative to that: nearer, its rounding does not matter."""
+"""How far a running statistic is from that of a batch, relative to it: nearer, its rounding does not matter."""
+_BY_CHANCE = 3.0
+_MOST_OF_IT = 0.5
+"""Standard deviations of a batch's statistic: how far one batch may be from the others, and its numbers that must be
+farther: of many, a few always are."""
 _LARGEST = 1 << 20
 """Elements of the largest batch whose mean is computed, and of the largest tensor that is written to by index."""
 _NORMALISES_IDS = frozenset(map(id, _NORMALISES))
@@ -335,7 +339,8 @@ class Increments:
         looked = waiting.look()
         done = [d & (now != s) for d, now, s in zip(due, looked, waiting.samples)]
         drift = self._drifted(waiting, looked[0])
-        return Changed(_total(due), _total(done), waiting.kept, drift)
+        total = _total if func not in _NORMALISES else _stiller
+        return Changed(*total(due, done), waiting.kept, drift)
 
     def _drifted(self, call: _Rehearsed, looked: Tensor) -> Tensor | None:
         """The errors of the calls so far that changed a tensor, relative to its size. They begin anew where something
@@ -407,7 +412,7 @@ def _memory_of(tensor: Tensor) -> tuple[int, int]:
 def _targets(func: Any, args: tuple[Any, ...]) -> list[Tensor]:
     """The tensors that a call changes and that are sampled."""
     if func in _NORMALISES:
-        return [args[_MEAN]]
+        return [args[_MEAN], args[_MEAN + 1]]
     return list(args[0][:_MOST_OF_A_LIST]) if isinstance(args[0], (list, tuple)) else [args[0]]
 
 
@@ -421,18 +426,21 @@ def _indexed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: 
 
 
 def _normalised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]) -> _Rehearsed | None:
-    """What a batch normalisation should do to its running mean, where that is still far from the batch's mean."""
-    (kept,), at = targets, _NORMALISES[func]
-    given, momentum = args[0], args[at]
+    """What a batch normalisation should do to its running statistics, where they are still far from the batch's."""
+    given, at = args[0], _NORMALISES[func]
     trains = at == _MEAN + 2 or args[at - 1]
     if not trains or not is_plain(given) or given.numel() > _LARGEST or given.dim() < 2:
         return None
-    before = kept.clone()
-    mean = given.float().mean([d for d in range(given.dim()) if d != 1])
-    change = momentum * (mean - before.float())
-    exact = before.float() + torch.where((mean - before.float()).abs() > _FAR * mean.abs(), change, 0.0)
+    before, exact = [t.clone() for t in targets], []
+    variance, mean = torch.var_mean(given.float(), [d for d in range(given.dim()) if d != 1])
+    many = given.numel() // mean.numel()
+    chance = (variance / many).sqrt(), variance * (2 / many) ** 0.5
+    for now, goal, by_chance in zip(before, (mean, variance), chance):
+        off = goal - now.float()
+        far = off.abs() > torch.maximum(_FAR * goal.abs(), _BY_CHANCE * by_chance)
+        exact.append(now.float() + torch.where(far & (far.float().mean() > _MOST_OF_IT), args[at] * off, 0.0))
     index = sum(isinstance(a, torch.Tensor) for a in args[:_MEAN])
-    return _Rehearsed(func, lambda: [kept], [before], [exact], kept=index)
+    return _Rehearsed(func, lambda: targets, before, exact, kept=index)
 
 
 def _share(error: Tensor, of: Tensor) -> Tensor:
@@ -441,8 +449,15 @@ def _share(error: Tensor, of: Tensor) -> Tensor:
     return torch.where(torch.isfinite(share), share, 0.0)
 
 
-def _total(masks: Sequence[Tensor]) -> Tensor:
-    return torch.stack([m.sum() for m in masks]).sum()
+def _total(*masks: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return tuple(torch.stack([m.sum() for m in ms]).sum() for ms in masks)
+
+
+def _stiller(*masks: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The counts of the tensor that lost most of its changes."""
+    due, done = (torch.stack([m.sum() for m in ms]) for ms in masks)
+    worst = (due - done).argmax()
+    return due[worst], done[worst]
 
 
 def is_plain(tensor: Tensor) -> bool:

@@ -146,7 +146,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         like or run.asked_like(target) or _named(run, target) or run.origin(target.event, dtype, target.name or None)
     )
     entry = _entry(run, target) if op.phase == "optimizer" else ""
-    name = entry or target.name or origin.name or _kept(run, op, target)
+    name = entry or target.name or origin.name or _kept(run, op, target) if "batch_norm" not in op.aten else ""
     called = quoted(name) if name else _without_name(run, op)
     culprit = Operand(0, name or called, dtype, target.shape, "", target.holder, origin)
     said = _said(run, op, v, target)
@@ -232,7 +232,9 @@ def _said(run: Run, op: Op, v: Value, target: Input) -> str:
     """What was lost: of a single number, the calls that left it as it was."""
     if prod(target.shape) == 1 and v.done < v.due:
         still = f"{v.due - v.done:,} of {v.due:,} calls changed nothing"
-        return f"{still}: it stands still at {v.peak:g}" if v.peak else still
+        later = (n for n in run.users[v.op] if run.ops[n].inputs[0].producer == v.op)
+        alone = not any(writes(run.ops[n]) for n in (target.producer, *later) if n not in (-1, v.op))
+        return f"{still}: it stands still at {v.peak:g}" if v.peak and alone else still
     if _lost(run, v):
         return f"{quoted(op.op)} changed only {v.done / v.due:.0%} of the numbers that it should change"
     return f"the roundings of all calls of {quoted(op.op)} add up to {v.drift:.0%} of the result"
@@ -253,14 +255,14 @@ def _fix_of_gradient(run: Run, op: Op) -> Fix:
 
 def _kept(run: Run, op: Op, target: Input) -> str:
     """What a tensor without a name is called, as the program writes it; empty where it does not."""
-    if "batch_norm" in op.aten:
-        return "running_mean"
     if op.phase == "backward":
         return "the gradient"
     return run.operand(op, op.inputs.index(target), None).written
 
 
 def _without_name(run: Run, op: Op) -> str:
+    if "batch_norm" in op.aten:
+        return "the running mean or variance"
     site = run.place(op).user_frame
     call = expressions.callee(run.recording.text, site) if site is not None else None
     return f"the tensor that {call or op.op}() changes"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .. import graph
-from ..tables.operators import tagged, writes
+from ..records import Input, Op
+from ..tables.operators import name_of, tagged, writes
 from .run_facts import Run
 
 _NEAR = 16
@@ -20,7 +20,10 @@ def low_order(run: Run, number: int) -> frozenset[int]:
     op = run.ops[number]
     if len(op.inputs) != 2 or not tagged(op, "sum", "difference"):
         return frozenset()
-    results = {number, *(n for n, _ in run.below([number], run.moves, _NEAR) if run.moves(n))}
+    below = lambda n: {n for n, _ in run.below([n], run.moves, _NEAR) if run.moves(n)}
+    results = {number, *below(number)}
+    if writes(op):  # through another view, as ``p.data`` is one each time
+        results |= {n for root in [*_unmoved(run, op.inputs[0].producer)][-1:] for n in below(root) if n > number}
     one, other = ({*_unmoved(run, i.producer)} - results for i in op.inputs)
     found = set[int]()
     for kept, added in ((one, other), (other, one)):
@@ -36,6 +39,30 @@ def low_orders(run: Run) -> tuple[frozenset[int], frozenset[int]]:
     return found, frozenset(run.ops[n].inputs[0].event for n in found if writes(run.ops[n])) - {-1}
 
 
+def weights(run: Run) -> frozenset[int]:
+    """The events of what an optimizer's compensated sums change."""
+    steps = [(n, op) for n, op in enumerate(run.ops) if op.phase == "optimizer"]
+    lists = [
+        (name_of(op).removeprefix("_foreach_"), *_halves(op)) for _, op in steps if op.aten.startswith("_foreach_")
+    ]
+    sums = [op.inputs for n, op in steps if low_order(run, n)]
+    for n, (name, *added) in enumerate(lists):
+        left = [
+            set(pair) - {added[0]}
+            for later, *pair in lists[n:]
+            if name == "add" and later == "sub" and added[0] in pair
+        ]
+        if any({*pair} - {added[1]} in left for later, *pair in lists[n:] if later == "add"):
+            sums.append(added[0])
+    return frozenset(i.event for inputs in sums for i in inputs) - {-1}
+
+
+def _halves(op: Op) -> tuple[tuple[Input, ...], tuple[Input, ...]]:
+    """The two lists of tensors that an op takes."""
+    middle = len(op.inputs) // 2
+    return op.inputs[:middle], op.inputs[middle:]
+
+
 def _meeting(run: Run, some: set[int], others: set[int]) -> set[int]:
     """The additions and differences that take a result of some ops and one of others."""
     users = {u for n in some for u in run.users[n] if tagged(run.ops[u], "sum", "difference")}
@@ -43,9 +70,12 @@ def _meeting(run: Run, some: set[int], others: set[int]) -> set[int]:
 
 
 def _unmoved(run: Run, number: int) -> Iterator[int]:
-    """An op and those above it whose numbers it only moves or casts."""
-    for above in graph.first_operands(run.ops, number):
-        if above >= 0:
-            yield above
-            if not run.moves(above):
-                return
+    """An op and those above it whose numbers it only moves, casts or copies."""
+    seen = set[int]()
+    while number >= 0 and number not in seen:
+        seen.add(number)
+        yield number
+        op = run.ops[number]
+        if not (run.moves(number) or name_of(op) == "copy") or not op.inputs:
+            return
+        number = op.inputs[-1 if writes(op) else 0].producer

@@ -37,7 +37,8 @@ def keep_wide(run: Run, number: int, culprit: Operand, event: int, cast: bool) -
     site = run.place(op)
     here = born.stack[:1] == site.stack[:1]
     wide = _wider_than(culprit.dtype)
-    why, same_range = f"keep these values in {wide}", wide == "float32"
+    why = f"keep these values in {wide}"
+    same_range = wide == "float32" and not tagged(op, "pole")  # a zero by rounding is one in bfloat16, too
     scale = ("scale them down before they are cast",) if cast else ()
     half = ("keep them in bfloat16, whose range is as wide as float32's",) if same_range else ()
     if here and (edits := _shown(run, number, [_of_cast(run, number)], far=True)):

@@ -69,7 +69,7 @@ def _of(find: Callable[[Recording], Iterable[Finding]]) -> Callable[[Run], Itera
 RULES: tuple[Rule, ...] = (
     Rule(("DT204", "DT301", "DT302", "DT303", "DT304", "DT305", "DT307", "DT308"), measured.find),
     Rule(("DT301", "DT302"), ranges.find, EVERY_CALL),
-    Rule(("DT301", "DT303", "DT304", "DT305"), _of(training.find), EVERY_CALL),
+    Rule(("DT301", "DT303", "DT304", "DT305"), training.find, EVERY_CALL),
     Rule(("DT306",), _of(training.gradient_dtypes)),
     Rule(("DT305",), _of(no_gradient.find)),
     Rule(("DT307",), averages.find, EVERY_CALL),

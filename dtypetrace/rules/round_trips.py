@@ -25,7 +25,7 @@ _Trips = list[tuple[int, int]]
 
 def find(run: Run) -> list[Finding]:
     away = _parked(run)
-    used = _used(run, away)
+    used = _used(run, away) | _trained(run, away)
     trips: dict[tuple[object, ...], _Trips] = {}
     for number, op in enumerate(run.ops):
         begin = away.get(op.inputs[0].producer, -1) if op.inputs else -1
@@ -124,6 +124,14 @@ def _used(run: Run, away: dict[int, int]) -> set[int]:
             if not back:
                 used.add(begin)
     return used
+
+
+def _trained(run: Run, away: dict[int, int]) -> set[int]:
+    """The casts that made weights which are trained: their gradients add up in the wide dtype."""
+    events = {p.event for p in run.recording.parameters if p.trained and p.event >= 0}
+    computing = (op for op in run.ops if op.op not in NAMED_CASTS)
+    taken = (i for op in computing for i in op.inputs if i.holder == "parameter" and i.event in events)
+    return {away[i.producer] for i in taken if i.producer in away}
 
 
 def _detour(run: Run, values: list[_Trips]) -> Finding:

@@ -11,9 +11,10 @@ from ..records import FORWARD, Finding, FlowStep, Operand, Origin, Recording, Up
 from ..source import editing
 from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import quoted
-from . import titles, wide_weights
+from . import compensated, titles, wide_weights
 from .advice import advise
 from .mechanisms import LEAST_STEPS, Mechanism, cancelled, lost_state, lost_states, mechanism, vanishes
+from .run_facts import Run
 from .silent_findings import At, silent_finding
 
 ENOUGH_STEPS = 4
@@ -53,13 +54,17 @@ def _few(recording: Recording) -> bool:
     return max((u.steps for u in recording.updates), default=0) < ENOUGH_STEPS
 
 
-def find(recording: Recording) -> Iterator[Finding]:
-    """Findings DT301 and DT303 to DT305, one for each cause."""
+def find(run: Run) -> Iterator[Finding]:
+    """Findings DT301 and DT303 to DT305, one for each cause. What a step rounds away is not lost where the program adds
+    it to the next one."""
+    recording, later = run.recording, compensated.weights(run)
     judged = [(u, mechanism(u)) for u in recording.updates]
     saturated = _saturated(recording)
     groups: dict[tuple[object, ...], list[tuple[Update, Mechanism]]] = {}
     for u, m in judged:
         code = _code(u, m, saturated)
+        if code == "DT304" and u.event in later:
+            continue
         if code is not None and not cancelled(u, recording.updates):
             decided = _decided(recording, u).origin.place
             groups.setdefault((code, u.dtype, decided.stack[-3:], u.place), []).append((u, m))

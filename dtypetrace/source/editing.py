@@ -28,7 +28,7 @@ from ..records import (
 )
 from ..records.text import ParsedFile
 from ..tables.dtypes import FLOATING
-from ..tables.operators import CAST_METHODS, is_destination, tagged
+from ..tables.operators import CAST_METHODS, is_destination, is_move, tagged
 from . import copies, decisions, dtype_names, expressions, operands
 from .operands import CallOperand
 
@@ -107,10 +107,15 @@ def _is_constant(choice: ast.IfExp, branch: ast.expr) -> bool:
 
 
 def at_results(recording: Recording, ops: Sequence[int], wanted: str, written: str = "") -> tuple[Edit, ...]:
-    """The edits that cast the results of ops in their expressions; none where one of them cannot be edited.
+    """The edits that cast the results of ops in their expressions; none where one of them cannot be edited: inside a
+    call such as ``model(x)``, whose result later ops make.
 
     ``written``: the dtype as the program writes it there, such as ``x.dtype``.
     """
+    for op in recording.ops:
+        inner = (i.producer for i in op.inputs if i.producer in ops)
+        if not is_move(op) and any(recording.ops[n].place == op.place for n in inner):
+            return ()
     places = [recording.places[recording.ops[n].place] for n in ops if recording.ops[n].place >= 0]
     edits = [_at_result(recording, place, wanted, written) for place in places]
     found = tuple(dict.fromkeys(edit for edit in edits if edit is not None))

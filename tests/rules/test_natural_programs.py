@@ -1,0 +1,68 @@
+"""Programs as people write them, of the kinds that a natural sample showed to be judged wrongly."""
+
+import programs
+import pytest
+
+KAHAN = """
+net = nn.Linear(32, 4).to(torch.bfloat16)
+class Kahan(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        params = list(net.parameters())
+        kept = [self.state[p].setdefault("c", torch.zeros_like(p)) for p in params]
+        STEP
+optimizer, x = Kahan(net.parameters(), {"lr": 3e-4}), torch.randn(16, 32).bfloat16()
+for _ in range(12):
+    nn.functional.cross_entropy(net(x).float(), torch.arange(16) % 4).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+EACH = "for p, c in zip(params, kept): c.add_(p.grad, alpha=-3e-4); "
+COMPENSATED = {
+    "clone": EACH + "old = p.clone(); p.add_(c); c.add_(old.sub_(p))",
+    "data": EACH + "old = p.detach().clone(); p.data.add_(c); c.add_(old.sub_(p.data))",
+    "the gradient as a buffer": EACH + "p.grad.copy_(p.detach()); p.add_(c); c.add_(p.grad.sub_(p))",
+    "lists": "gs = [p.grad for p in params]; torch._foreach_add_(kept, gs, alpha=-3e-4); torch._foreach_copy_(gs, params)"
+    "; torch._foreach_add_(params, kept); torch._foreach_sub_(gs, params); torch._foreach_add_(kept, gs)",
+}
+
+
+def warned(folder, text: str) -> list[str]:
+    program = programs.run(folder, text, numerics=True)
+    assert program.error is None and not program.trace._watch.recorder.broken
+    return [f.code for f in program.findings if f.severity != "note"]
+
+
+@pytest.mark.parametrize("step", COMPENSATED.values(), ids=COMPENSATED)
+def test_steps_that_are_compensated_are_not_lost(step, tmp_path):
+    assert warned(tmp_path, KAHAN.replace("STEP", step)) == []
+
+
+def test_what_no_later_step_gets_is_lost(tmp_path):
+    assert warned(tmp_path, KAHAN.replace("STEP", EACH + "p.add_(c); c.zero_()")) == ["DT304"]
+
+
+@pytest.mark.parametrize(("size", "spread", "codes"), [(64, 1.5, ["DT307"]), (16, 1.0, [])])
+def test_a_running_variance_that_stands_still_far_from_the_batches(size, spread, codes, tmp_path):
+    text = f"""
+    norm = nn.BatchNorm1d(8, momentum=0.001).to(torch.bfloat16)
+    for _ in range(100): norm((torch.randn({size}, 8) * {spread}).bfloat16())
+    """
+    assert warned(tmp_path, text) == codes
+
+
+def test_a_diff_does_not_cast_what_a_call_makes_on_its_way(tmp_path):
+    """The norm's result becomes wide inside ``net(...)``, where a layer refuses it: no line of the program makes it."""
+    text = """
+    class Norm(nn.Module):
+        def forward(self, x):
+            m = x.mean(-1, keepdim=True)
+            v = (x * x).mean(-1, keepdim=True) - m * m
+            return (x - m) * torch.rsqrt(v.clamp(min=0) + 1e-5)
+    net = nn.Sequential(nn.Linear(8, 32), Norm(), nn.ReLU(), nn.Linear(32, 3))
+    net[0].bias.data.fill_(12.0)
+    net.to(torch.bfloat16)(torch.randn(64, 8).bfloat16())
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    found = next(f for f in program.findings if f.code == "DT308")
+    assert all(edit.before.count("net") == 0 for edit in found.fix.edits)

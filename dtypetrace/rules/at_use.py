@@ -39,9 +39,11 @@ def half_gradients(case: Case) -> Iterator[Fix]:
 
 
 def into_widened(case: Case) -> Iterator[Fix]:
-    """What is written into a tensor that was widened on purpose, an average, is cast to its dtype, whichever it is."""
+    """What is written into a tensor that was widened on purpose, or made like another, is cast to its dtype, whichever
+    it is."""
     into = next((w for w in case.refused.witnesses if w.index == 0), None)
-    if case.verdict.principle != "widened destination" or into is None or case.wanted is None:
+    right = case.verdict.principle in ("widened destination", "made like another")
+    if not right or into is None or case.wanted is None:
         return
     edits = case.cast_like(into) or case.cast_at_call(case.wanted)
     change = f"cast {quoted(case.culprit.shown)} to {case.wanted} here"

@@ -107,6 +107,22 @@ def test_named_by_exception():
 
 
 @pytest.mark.parametrize("half", HALVES)
+def test_made_like_another(half):
+    """A result that is allocated like the features; but not one with the default dtype, nor other values."""
+    b = RecordingBuilder()
+    features, rows = b.made("float32", "factory"), b.made(half, "autocast", "linear")
+    like = b.made("float32", "factory", "new_empty", reads=(Read("float32", 0, features.event, -1),))
+    for into, value, principle in (
+        (like, rows, "made like another"),
+        (features, rows, "autocast region"),
+        (like, b.made(half, "cast", explicit=True), "autocast region"),
+    ):
+        b.refused("index_put_", into, value, autocast=f"cpu:{half}")
+        found = culprits.verdict(b.recording, b.refusals[-1])
+        assert (found.principle, found.expected) == (principle, "float32" if principle[0] == "m" else half)
+
+
+@pytest.mark.parametrize("half", HALVES)
 def test_autocast_region(half):
     b = RecordingBuilder()
     b.refused("index_add", b.made("float32"), b.made(half, "autocast", "linear"), autocast=f"cpu:{half}")

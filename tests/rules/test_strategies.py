@@ -554,6 +554,32 @@ def test_into_widened(updated, tmp_path):
     assert found.clean and found.text.startswith(WIDE_COPY.strip()), found.text
 
 
+MADE_LIKE = """
+net = nn.Linear(4, 8)
+def lift(x, kind):
+    out = {made}
+    for chosen in (kind, ~kind):
+        {write}
+    return out
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    y = lift(torch.randn(6, 4), torch.arange(6) > 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "write"),
+    [
+        ("x.new_empty(len(x), 8)", "rows = net(x[chosen]); out[chosen] = rows"),
+        ("torch.zeros_like(x.repeat(1, 2))", "rows = net(x[chosen]); out.index_copy_(0, chosen.nonzero()[:, 0], rows)"),
+        ("x.new_zeros(len(x), 8)", "out.index_add_(0, chosen.nonzero()[:, 0], net(x[chosen]))"),
+    ],
+)
+def test_what_is_written_into_a_tensor_that_was_made_like_another_is_cast(made, write, tmp_path):
+    found = follow(tmp_path, MADE_LIKE.format(made=made, write=write))
+    assert found.clean and f"out = {made}" in found.text and "x = torch" not in found.text, found.text
+    assert "torch.randn(6, 4)," in found.text
+
+
 def test_no_second_cast_widens_what_the_first_rounded():
     """Where a variable names the dtype of all weights, the cast is left out instead."""
     b = program()

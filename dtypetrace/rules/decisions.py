@@ -31,6 +31,9 @@ _OTHERS_COMPARED = 0.25
 """The same of comparisons, relative to the rarer of their two answers."""
 _COMPARED = 64
 """The fewest comparisons of a call of which a share says something."""
+_BY_ERROR = 8.0
+"""How many times the error of numbers, in whole ones, is the most of their integers that it makes others by itself: of
+numbers that lie anywhere, as many as that error."""
 _OTHERS_BY_CAST = 0.02
 """The same where one cast of a wider number makes the difference, which would have been there to choose by."""
 _OF_DRAWS = 0.25
@@ -51,7 +54,7 @@ def choices(losses: Losses) -> list[int]:
         if p.others < _OTHERS_BY_CAST or op.phase not in FORWARD:
             continue
         if is_cast(op):
-            counts = p.others >= _OTHERS and _serves_as_index(losses, number)
+            counts = p.others >= _OTHERS and not _on_bounds(losses, number) and _serves_as_index(losses, number)
         elif op.outputs[:1] == ("bool",):
             zero = _made_zero(losses, number)
             # what is zero beside others is nothing, but not what one divides by
@@ -101,6 +104,13 @@ def _narrowed_before(losses: Losses, number: int) -> int:
         if not is_move(op):
             break
     return -1
+
+
+def _on_bounds(losses: Losses, number: int) -> bool:
+    """Whether more integers would be others than errors of their size explain: the numbers lie on whole ones, as times
+    divided by their step do, and in every dtype the last bit decides to which side they fall."""
+    cast_from = [losses.of[n] for n in losses.sources(number)]
+    return bool(cast_from) and losses.of[number].others > _BY_ERROR * max(p.total * p.size for p in cast_from)
 
 
 def _chosen(losses: Losses, number: int) -> bool:

@@ -20,6 +20,23 @@ def test_16_bit_data_that_is_taken_for_integers(dtype, size, codes, tmp_path):
     assert [f.code for f in program.findings if f.severity != "note"] == codes
 
 
+@pytest.mark.parametrize(
+    ("places", "codes"),
+    [
+        ("torch.tensor([i * 0.02 for i in range(500)]) / 0.02", []),  # on whole numbers: as often wrong in float64
+        ("torch.arange(0, 5, 0.01) * 100", []),
+        ("torch.linspace(0, 1, 101) * 100", []),
+        ("torch.rand(500) * 499", []),
+        ("(torch.rand(500) * 499).bfloat16()", ["DT308"]),
+        ("torch.rand(500, dtype=torch.bfloat16) * 499", ["DT308"]),
+    ],
+)
+def test_integers_of_rounded_numbers_that_serve_as_indices(places, codes, tmp_path):
+    text = f"torch.manual_seed(0)\nprint(torch.randn(501, 4)[({places}).long()].sum().item())"
+    program = programs.run(tmp_path, text, numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == codes
+
+
 def test_measurements_that_lie_close_together_by_chance_are_no_loss(tmp_path):
     text = "pressure = 101325 + torch.randn(4000, dtype=torch.float64) * 3\nprint((pressure.float() - 101325).mean().item())"
     program = programs.run(tmp_path, text, numerics=True)

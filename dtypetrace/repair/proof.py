@@ -21,6 +21,8 @@ _FINEST = 1e-6
 """For runs in float64 only, whose sums may still be computed in another order."""
 _ROUNDED = 1.001
 """Room for the rounding of a difference between two printed numbers."""
+_LARGEST = 32.0
+"""Of a tensor with a larger norm (a thousand ones), such as unscaled data, one rounding may be a number that counts."""
 _FEW = 8
 """Of fewer sampled numbers, the share that moved says nothing."""
 _MEASURES: tuple[Literal["value", "norm"], ...] = ("value", "norm")
@@ -71,10 +73,10 @@ def evidence(healed: Outcome, patched: Outcome) -> list[Evidence]:
     if found:
         return found
     same = [name for name in a["variables"] if name in b["variables"]]
-    pairs = ((a["variables"][name], b["variables"][name]) for name in same)
+    pairs = [(a["variables"][name], b["variables"][name]) for name in same]
     found = [
         *_evidence(len(same), "tensor{s} that the program holds at its end", _numbers(pairs)),
-        *_evidence(*_printed(a["printed"], b["printed"])),
+        *_evidence(*_printed(a["printed"], b["printed"], _noise(healed.recording, patched.recording, pairs))),
     ]
     return found
 
@@ -145,13 +147,26 @@ def _moved_apart(a: Update, b: Update) -> float:
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w|\.\w)|\b(?:nan|inf)\b")
 
 
-def _printed(healed: str, patched: str) -> tuple[int, str, float | None]:
-    """The numbers that two runs print. A number is as exact as its last digit; other text must be the same."""
+def _noise(healed: Recording, patched: Recording, held: Sequence[tuple[Numbers, Numbers]]) -> float:
+    """The size up to which a printed number may be rounding alone, as an error that a program measures is: one rounding
+    of the norm of each tensor that it holds. 0 in 16 bits, whose roundings are no small numbers."""
+    coarsest = max(tolerance(healed), tolerance(patched))
+    if coarsest > TOLERANCE["float32"]:
+        return 0.0
+    dtype = DTYPES["float32" if coarsest == TOLERANCE["float32"] else "float64"]
+    return dtype.rounding * min((min(_LARGEST, *(n["norm"] for n in pair)) for pair in held), default=0.0)
+
+
+def _printed(healed: str, patched: str, noise: float) -> tuple[int, str, float | None]:
+    """The numbers that two runs print. A number is as exact as its last digit; other text must be the same. Of numbers
+    that differ, those that are rounding alone in both runs say nothing."""
     one, other = _NUMBER.findall(healed), _NUMBER.findall(patched)
     what = "number{s} that the program prints"
     if not one or not other or _words(healed) != _words(patched):
         return len(one), what, math.inf if one and other else None
-    return len(one), what, max(_digits_apart(x, y) for x, y in zip(one, other))
+    apart = [(max(abs(float(x)), abs(float(y))), _digits_apart(x, y)) for x, y in zip(one, other)]
+    said = [share for size, share in apart if not share or not size <= noise]
+    return len(said), what, max(said, default=None)
 
 
 def _words(text: str) -> list[str]:

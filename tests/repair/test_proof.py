@@ -63,6 +63,29 @@ def test_what_a_program_holds_and_prints_counts_where_nothing_else_does():
 
 
 @pytest.mark.parametrize(
+    ("dtype", "norm", "one", "other", "apart"),
+    [
+        ("float32", 20.0, "error 6.85e-07", "error 7.75e-07", None),
+        ("float32", 20.0, "error 6.85e-07 of 0.10", "error 0 of 0.20", 0.5),
+        ("float32", 20.0, "error 6.85e-07", "error 7.75e-02", 1.0),
+        ("float32", 1e6, "loss 4.0e-03", "loss 3.0e-03", 0.25),
+        ("float32", 1e-3, "gain 4.0e-07", "gain 3.0e-07", 0.25),
+        ("float64", 20.0, "error 4.0e-07", "error 3.0e-07", 0.25),
+        ("float64", 20.0, "error 4.4e-16", "error 2.2e-16", None),
+        ("bfloat16", 20.0, "loss 4.0e-03", "loss 3.0e-03", 0.25),
+    ],
+)
+def test_printed_numbers_that_are_rounding_alone_say_nothing(dtype, norm, one, other, apart):
+    b = RecordingBuilder()
+    b.ran("mm", b.made(dtype))
+    held = {"x": {"norm": norm, "along": 1.0}}
+    found = compared(ran(b.recording, variables=held, printed=one), ran(b.recording, variables=held, printed=other))
+    printed = [share for what, share in found.items() if "prints" in what]
+    assert printed == ([] if apart is None else [pytest.approx(apart, rel=1e-3)])
+    assert found["tensor that the program holds at its end"] == 0
+
+
+@pytest.mark.parametrize(
     ("one", "other", "apart"),
     [
         ("mean 0.1234", "mean 0.1235", 0.0),

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from .. import graph
 from ..records import Finding, FlowStep, Frame, Recording, Refused
 from ..records.findings import GONE
-from ..tables.dtypes import HALF
 from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, tagged
 from .case import short
@@ -100,20 +99,11 @@ def _measured_to_stand_still(f: Finding, others: _Others) -> bool:
 
 
 def _tried_in_vain(f: Finding, others: _Others) -> bool:
-    """Lost precision that stays when the numbers named are kept wide. If most of it is there with 16-bit numbers in
-    float32, they are not its cause: a difference of two results of mixed precision may be nothing but rounding. If
-    another finding's damage goes, it came from there, by a way that the trial did not follow, such as weights that were
-    changed by it."""
+    """Lost precision that stays when the numbers named are kept wide, where another finding's damage goes: what was
+    measured here came from there, by a way that the trial did not follow, such as weights that were changed by it."""
     helps = lambda o: o.tried is not None and not o.tried.missing and o.tried.after <= GONE * o.tried.before
-    if f.code != "DT308" or f.tried is None or f.tried.missing or helps(f):
-        return False
-    half = f.culprit is not None and f.culprit.dtype in HALF and f.tried.unit == "error"
-    no_cause = half and f.tried.after >= _NO_GAIN * f.tried.before
-    return no_cause or any(o is not f and o.severity != "note" and helps(o) for o in others.silent)
-
-
-_NO_GAIN = 0.5
-"""What stays of an error if its cause is elsewhere."""
+    mine = f.tried is not None and not f.tried.missing and not helps(f)
+    return f.code == "DT308" and mine and any(o is not f and o.severity != "note" and helps(o) for o in others.silent)
 
 
 # ---------------------------------------------------------------- told with their cause

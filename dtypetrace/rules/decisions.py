@@ -18,7 +18,7 @@ from ..tables.dtypes import DTYPES, HALF, REAL, narrower
 from ..tables.operators import is_cast, is_move, tagged, writes
 from .advice import advise
 from .checks import born_otherwise
-from .losses import KEPT, LOST, ROUNDING, Cause, Losses, feeds_pole
+from .losses import BY_ERROR, KEPT, LOST, ROUNDING, Cause, Losses, feeds_pole
 from .run_facts import Run
 from .silent_findings import found_at
 
@@ -31,9 +31,9 @@ _OTHERS_COMPARED = 0.25
 """The same of comparisons, relative to the rarer of their two answers."""
 _COMPARED = 64
 """The fewest comparisons of a call of which a share says something."""
-_BY_ERROR = 8.0
-"""How many times the error of numbers, in whole ones, is the most of their integers that it makes others by itself: of
-numbers that lie anywhere, as many as that error."""
+_TIED = ROUNDING / 16
+"""The error of what is compared, beside its differences, under which other answers come from ties: numbers that are
+meant to be equal, such as a grid's and its bounds, of which in every dtype the last bit decides."""
 _OTHERS_BY_CAST = 0.02
 """The same where one cast of a wider number makes the difference, which would have been there to choose by."""
 _OF_DRAWS = 0.25
@@ -59,7 +59,8 @@ def choices(losses: Losses) -> list[int]:
             zero = _made_zero(losses, number)
             # what is zero beside others is nothing, but not what one divides by
             many = prod(op.shape) >= _COMPARED if zero < 0 else feeds_pole(losses.run, zero)
-            counts = many and (p.others >= _OTHERS_COMPARED or _by_a_cast(losses, number))
+            tied = zero < 0 and 0.0 < p.apart < _TIED
+            counts = many and (not tied and p.others >= _OTHERS_COMPARED or _by_a_cast(losses, number))
         else:
             cast = p.apart >= ROUNDING and _narrowed_before(losses, number) >= 0
             counts = (cast or p.others >= _OTHERS and p.apart >= _APART) and _chosen(losses, number)
@@ -109,8 +110,8 @@ def _narrowed_before(losses: Losses, number: int) -> int:
 def _on_bounds(losses: Losses, number: int) -> bool:
     """Whether more integers would be others than errors of their size explain: the numbers lie on whole ones, as times
     divided by their step do, and in every dtype the last bit decides to which side they fall."""
-    cast_from = [losses.of[n] for n in losses.sources(number)]
-    return bool(cast_from) and losses.of[number].others > _BY_ERROR * max(p.total * p.size for p in cast_from)
+    error = losses.error_before(number)
+    return 0.0 <= error * BY_ERROR < losses.of[number].others
 
 
 def _chosen(losses: Losses, number: int) -> bool:

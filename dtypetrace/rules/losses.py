@@ -35,6 +35,9 @@ KEPT = 0.25
 """The loss came through an operand that has at least this share of the result's loss."""
 JUMP = 4.0
 """If an op multiplies its operands' error by at least this, it is not one of many ordinary ops."""
+BY_ERROR = 8.0
+"""How many times the error of numbers, in whole ones, is the most of their integers that it makes others by itself: of
+numbers that lie anywhere, as many as that error."""
 _GROWN = 16.0
 """Running sums at least this many times as large as what they add up have lost four bits of it."""
 _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
@@ -327,6 +330,17 @@ class Losses:
         total = max((self.of[n].total for n in sources), default=0.0)
         bad = max(map(self.badness, sources), default=0.0)
         return self.of[number].total >= JUMP * total or self.badness(number) >= JUMP * bad
+
+    def error_before(self, number: int) -> float:
+        """The root mean square error of the numbers that an op takes, in their unit; -1 where none was measured."""
+        return max((self.of[n].total * self.of[n].size for n in self.sources(number)), default=-1.0)
+
+    def on_bounds(self, number: int) -> bool:
+        """Whether the remainders that an op makes have larger errors than those of its numbers explain: these are
+        multiples, whose remainder in every dtype is nothing or all by the last bit."""
+        p, error = self.of[number], self.error_before(number)
+        remains = tagged(self.run.ops[number], "remainder")
+        return remains and 0.0 <= 2 * BY_ERROR * error < p.total**2 * p.size
 
     def narrowed_by_choice(self, number: int) -> bool:
         """Whether an op is a cast of the program's that narrows what had been computed in a wider dtype."""

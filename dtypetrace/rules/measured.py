@@ -118,7 +118,7 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
         cause = losses.began(number)
         if losses.asks_for_rounding(cause.op) and (lost := losses.lost_before(cause.op)) >= 0:
             cause = losses.began(lost)
-        if losses.finds_scale(cause):
+        if losses.finds_scale(cause) or losses.on_bounds(cause.op):
             continue
         shows = _of_one_cast(losses, cause) or losses.compounds(cause.op) or decisions.ranked(losses, cause.op) >= 0
         enough = min(least, NOTABLE) if shows else least

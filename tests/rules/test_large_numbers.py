@@ -37,6 +37,20 @@ def test_integers_of_rounded_numbers_that_serve_as_indices(places, codes, tmp_pa
     assert [f.code for f in program.findings if f.severity != "note"] == codes
 
 
+@pytest.mark.parametrize(
+    ("grid", "codes"),
+    [
+        ("(torch.arange(0, 10, 0.1) >= torch.tensor([i * 0.1 for i in range(100)])).float()", []),  # ties
+        ("torch.remainder(torch.arange(0, 10, 0.1), 0.1)", []),  # multiples
+        ("(torch.arange(0, 10, 0.1) * 10).frac()", []),
+        ("(440.0 * (torch.arange(3600 * 16000, 3600 * 16000 + 4000) / 16000)) % 1", ["DT308"]),
+    ],
+)
+def test_a_grid_that_is_compared_with_its_own_bounds(grid, codes, tmp_path):
+    program = programs.run(tmp_path, f"print(({grid}).mean().item())", numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == codes
+
+
 def test_measurements_that_lie_close_together_by_chance_are_no_loss(tmp_path):
     text = "pressure = 101325 + torch.randn(4000, dtype=torch.float64) * 3\nprint((pressure.float() - 101325).mean().item())"
     program = programs.run(tmp_path, text, numerics=True)

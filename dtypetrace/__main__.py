@@ -90,7 +90,8 @@ def _run_command(argv: list[str]) -> SystemExit | KeyboardInterrupt:
     options, unknown = parser((word,) if word in COMMANDS else COMMANDS).parse_known_args(argv)
     if unknown:
         of = f"{options.command} " if options.command else ""
-        raise UsageError(f"no such option: {unknown[0]}. See: dtypetrace {of}--help")
+        what = "no such option" if unknown[0].startswith("-") else "too many arguments"
+        raise UsageError(f"{what}: {unknown[0]}. See: dtypetrace {of}--help")
     return command(options.command)(options)
 
 

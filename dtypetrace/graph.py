@@ -517,7 +517,8 @@ def _input_chains(recording: Recording, name: str) -> Iterator[Chain]:
     """Chains of the floating tensors that came into a module from outside; those in refused calls come last."""
     inside = {number for number, op in enumerate(recording.ops) if _is_named(op.module, name)}
     refused = (r for r in recording.refused if _is_named(r.module, name))
-    taken = [(f"input of {name}", i) for number in sorted(inside) for i in recording.ops[number].inputs]
+    ops = [recording.ops[number] for number in sorted(inside)]
+    taken = [(f"input of {name}{', backward' if op.phase == 'backward' else ''}", i) for op in ops for i in op.inputs]
     offered = [(f"input of {name}, refused", w) for r in refused for w in r.witnesses]
     known = {p.event for p in recording.parameters}
     seen: set[int] = set()

@@ -10,6 +10,7 @@ import os
 import stat
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -108,12 +109,13 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> None:
 
     A link stays a link, and the file that it leads to is written, with the permissions that it has. What is no file (a
     device, a pipe) is written to, not replaced. Raises OSError where it cannot be written."""
+    asked = os.fspath(path)  # an integer would be an open file's
     found = os.stat(path) if os.path.exists(path) else None
     if found is not None and not stat.S_ISREG(found.st_mode):
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(text)
         return
-    path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(asked))
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         with open(part, "x", encoding="utf-8") as file:
@@ -121,6 +123,9 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> None:
         if found is not None:
             os.chmod(part, stat.S_IMODE(found.st_mode))
         os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            part.unlink()
+        if isinstance(error, OSError) and str(error.filename) == str(part):
+            error.filename = asked
         raise

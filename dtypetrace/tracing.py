@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from .capture import unwatched
 from .capture.calls import dtype_name
@@ -28,7 +28,7 @@ from .capture.windows import Windows
 from .hooks import Watch
 from .parts import attempt, collected
 from .program import unlink_frames
-from .records import PRECISIONS, Recording, Rehearsed, Results
+from .records import PRECISIONS, NotJudged, Recording, Rehearsed, Results
 
 # here and not where they are used: a profiler around the trace keeps the names of code that an import frees
 from .reference.follow import STEPS, Reference
@@ -308,6 +308,10 @@ class Trace(View):
         if recorded is None:
             recorded = snapshot(self._watch.recorder)
             self._rest_again()
+            if not self.is_open:
+                recorded = replace(
+                    recorded, not_judged=(NotJudged("anything", "this trace was never opened: with trace():"),)
+                )
         return with_facts(recorded)
 
     def _rest_again(self) -> None:
@@ -347,6 +351,11 @@ class Trace(View):
 
     def _event_of(self, tensor: Any) -> tuple[int, str]:
         recorder = (self._outer or self)._watch.recorder
+        if not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"why() takes a name, as in why('unet.conv_in'), or a tensor inside the with block, "
+                f"got {type(tensor).__name__}"
+            )
         if (self._outer or self)._thread is None:
             raise ValueError(
                 "why(tensor) asks a live trace; ask inside the with block, or for a module or parameter by name"

@@ -113,18 +113,20 @@ class View(ABC):
 
     def precision_plan(self, tolerance: float = 0.05, *, step: Callable[[], Any] | None = None) -> PrecisionPlan:
         """The smallest set of modules to keep in float32 so that results, gradients and updates stay within
-        ``tolerance`` of the reference, relative to it. The trace needs a reference (``reference=True``).
+        ``tolerance`` of the reference, relative to it. The trace needs a reference (``precision="reference"``).
 
         ``step`` runs the step again, from the same state and random numbers: then every choice is run and measured, and
         the plan is verified. Without it, the plan follows from the measured effects. ``dtypetrace plan script.py`` runs
         the script itself.
 
-        Raises ValueError for a trace without a reference.
+        Raises ValueError for a trace without a reference and for a tolerance that is no share between 0 and 1.
 
         >>> t.precision_plan(tolerance=0.02).apply(model)    # doctest: +SKIP
         """
         from .rules import precision_plan
 
+        if not (isinstance(tolerance, (int, float)) and 0 < tolerance < 1):
+            raise ValueError(f"tolerance is a share between 0 and 1, such as 0.05, got {tolerance!r}")
         if step is None:
             return precision_plan.foretold(self.recording, tolerance)
         return precision_plan.search(self.recording, self._runs_with(step), tolerance)
@@ -141,7 +143,7 @@ class View(ABC):
 
         Nothing is run: the dtypes are carried through the recorded ops by the measured rules of the operators. Raises
         ``UnknownNameError`` for a name that was not recorded, ``UnknownDtypeError`` for what is no floating dtype
-        (both are ValueErrors).
+        (both are ValueErrors), TypeError for what is no mapping of names.
 
         >>> t.what_if({"vae": torch.bfloat16, "autocast": "off"})    # doctest: +SKIP
         """
@@ -164,7 +166,8 @@ class View(ABC):
 
         target: a name as :meth:`what_if` takes it: a module or parameter (``"unet.conv_in"``, ``"conv_in.weight"``), a
         variable on the line that gave a tensor its dtype, or ``"train.py:12"``; or a tensor while the block is open.
-        Raises UnknownNameError (a ValueError) for a name that was not recorded, ValueError for a tensor.
+        Raises UnknownNameError (a ValueError) for a name that was not recorded, ValueError for a tensor that cannot be
+        asked for, TypeError for anything else.
 
         >>> t.why("unet.time_embedding")    # doctest: +SKIP
         """

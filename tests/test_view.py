@@ -62,6 +62,74 @@ def test_why_of_what_was_not_seen_says_so_in_one_line():
         t.why(torch.ones(1))
 
 
+def test_why_tells_what_came_in_backward_from_an_input():
+    with dtypetrace.trace() as t:
+        head = Head()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = (head(torch.ones(2, 4)) * torch.ones(2, 2, dtype=torch.float64)).sum()
+        loss.backward()
+    names = [chain.name for chain in t.why("outer").chains]
+    assert names.count("input of outer") == 1 and "input of outer, backward" in names
+
+
+WRONG = {
+    "names and dtypes, as in": lambda t: t.what_if("bf16"),
+    "names and dtypes, as in .*, got torch.float16": lambda t: t.what_if(torch.float16),
+    "names and dtypes, as in .*, got {Linear": lambda t: t.what_if({nn.Linear(1, 1): torch.float32}),
+    "'None' is no dtype to compute in; give one such as torch.bfloat16": lambda t: t.what_if({"inner": None}),
+    "takes a name, as in .*, got int": lambda t: t.why(0),
+    "takes a name, as in .*, got Linear": lambda t: t.why(nn.Linear(1, 1)),
+    "between 0 and 1, such as 0.05, got 'a'": lambda t: t.precision_plan(tolerance="a"),
+    "between 0 and 1, such as 0.05, got -1": lambda t: t.precision_plan(tolerance=-1),
+    "no reference": lambda t: t.precision_plan(),
+    "expected str, bytes or os.PathLike object, not int": lambda t: t.report(1),
+    "No such file or directory: 'nowhere/r.html'": lambda t: t.report("nowhere/r.html"),
+    "'nowhere/t.trace'": lambda t: t.save("nowhere/t.trace"),
+    "'nowhere/t.json'": lambda t: t.to_json("nowhere/t.json"),
+    "scaler.*got bool, which has no is_enabled": lambda t: dtypetrace.preflight(nn.Linear(1, 1), scaler=True),
+    "'float15' is no dtype": lambda t: dtypetrace.preflight(nn.Linear(1, 1), autocast_dtype="float15"),
+    "steps.*got 2.5; pass a whole number": lambda t: retrain(steps=2.5),
+    "seed.*got None; pass a whole number": lambda t: retrain(seed=None),
+    "scaler.*got bool; pass the GradScaler itself": lambda t: retrain(scaler=True),
+    "'bad' is no dtype that autocast computes in": lambda t: retrain(autocast_dtype="bad"),
+}
+
+
+def retrain(**given):
+    dtypetrace.retrain_lora(nn.Linear(1, 1), lambda m: m(torch.ones(1)).sum(), make_optimizer=torch.optim.SGD, **given)
+
+
+def test_wrong_arguments_are_one_line_that_says_what_to_give(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with dtypetrace.trace() as t:
+        Head()(torch.ones(1, 4))
+    for message, ask in WRONG.items():
+        with pytest.raises((TypeError, ValueError, OSError), match=message) as raised:
+            ask(t)
+        assert "\n" not in str(raised.value) and ".part" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trace_that_was_never_opened_and_a_preflight_say_what_they_did_not_judge():
+    assert "not judged: anything (this trace was never opened" in repr(dtypetrace.trace(Head()))
+    text = repr(dtypetrace.preflight(Head(), autocast_dtype="bf16"))
+    assert "not judged: values (preflight runs no step of the program)" in text and "--precision" not in text
+
+
+def test_a_short_name_is_a_dtype_for_preflight():
+    head = Head()
+    with_name, with_dtype = (repr(dtypetrace.preflight(head, autocast_dtype=d).receipt()) for d in ("fp16", torch.half))
+    assert with_name == with_dtype and "float16" in with_name
+
+
+def test_a_place_and_what_holds_one_have_a_short_repr():
+    with pytest.raises(RuntimeError), dtypetrace.trace() as t:
+        collide()
+    place = t.findings[0].site
+    assert repr(place) == f"<Place test_view.py:{place.line}:{place.column}>"
+    assert len(repr(t.findings[0].culprit)) < 400
+
+
 def collide():
     a = torch.ones(2, 2)
     return a @ torch.ones(2, 2).half()

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..tables.dtypes import HALF, NARROW
+from ..tables.dtypes import HALF, NARROW, REAL, parse
 from ..tables.operators import names
 from . import private
 
@@ -53,6 +53,12 @@ def packets(*tags: str) -> frozenset[Any]:
 def dtype_name(dtype: torch.dtype) -> str:
     """A dtype's name without ``torch.``."""
     return _NAMES.get(dtype) or _NAMES.setdefault(dtype, str(dtype).removeprefix("torch."))
+
+
+def asked_dtype(given: torch.dtype | str | None) -> torch.dtype | None:
+    """The dtype that a user says autocast computes in: a torch.dtype or a name such as ``"bf16"``. Raises
+    UnknownDtypeError for any other."""
+    return None if given is None else getattr(torch, parse(given, REAL, "dtype that autocast computes in"))
 
 
 def op_name(function: Any) -> str:

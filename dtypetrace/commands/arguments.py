@@ -170,13 +170,16 @@ def source_folder(options: argparse.Namespace) -> Path | None:
     return folder.resolve() if folder else None
 
 
-def writable(option: str, file: Path) -> Path:
-    """The file's absolute path. Raises UsageError if a report could not be written there at the end."""
+def writable(option: str, file: Path, *used: str | Path | None) -> Path:
+    """The file's absolute path. Raises UsageError if a report could not be written there at the end, or would replace
+    one of the files ``used``: those that the command reads and its other outputs."""
     file = Path(os.path.abspath(file))
     if file.is_dir():
         raise UsageError(f"{option} needs a file, and {file} is a folder. Name a file in it")
     if file.exists() and not file.is_file():
         raise UsageError(f"{option} needs a regular file, and {file} is not one. Choose another name")
+    if any(other and os.path.realpath(other) == os.path.realpath(file) for other in used):
+        raise UsageError(f"{option} {file}: this command uses that file for something else. Choose another name")
     folder = Path(os.path.realpath(file)).parent  # a link is followed
     if not folder.is_dir():
         raise UsageError(f"{option} {file}: no such folder: {folder}. Create it first")

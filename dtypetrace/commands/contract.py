@@ -52,7 +52,7 @@ class ContractCommand:
 
         if bool(options.words) == (options.trace is not None):
             raise UsageError(f"give either a program or --trace. Usage: {self.usage}")
-        file = arguments.writable("--file", options.file)
+        file = arguments.writable("--file", options.file, options.trace, *options.words[:1])
         written = None if options.do == "write" else _read(options.file)
         recording = _recording(options, self.usage)
         found = contract.facts(recording)

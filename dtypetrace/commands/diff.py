@@ -30,7 +30,7 @@ class DiffCommand:
         from ..compare.differences import compare
         from ..render import differences
 
-        file = arguments.writable("--html", options.html) if options.html else None
+        file = arguments.writable("--html", options.html, options.one, options.other) if options.html else None
         one, other = arguments.saved_trace(options.one), arguments.saved_trace(options.other)
         names = (str(options.one), str(options.other))
         found = compare(one.recording, other.recording, (one.findings, other.findings))

@@ -15,14 +15,14 @@ from torch import nn
 
 from .. import tracing
 from ..capture import declared, private
-from ..capture.calls import HALVES, dtype_name
+from ..capture.calls import HALVES, asked_dtype, dtype_name
 from ..capture.module_names import Root, clean_name
 from ..capture.recorder import Recorder
 from ..capture.rehearsal import STEPS, Rehearsal
 from ..capture.settings import plan_of
 from ..capture.snapshot import snapshot
 from ..capture.updates import Updates, state_of
-from ..records import Declared, Recording, Trial, Update
+from ..records import Declared, NotJudged, Recording, Trial, Update
 from ..results import results
 from ..rules import asked, plans
 from ..rules.mechanisms import Mechanism, mechanism
@@ -39,15 +39,15 @@ _LARGE = 10.0
 
 
 def preflight(
-    model: nn.Module, *, optimizer: Any = None, scaler: Any = None, autocast_dtype: torch.dtype | None = None
+    model: nn.Module, *, optimizer: Any = None, scaler: Any = None, autocast_dtype: torch.dtype | str | None = None
 ) -> SavedTrace:
     """Checks the settings before any step: finds those that cannot work together, or that do not do what they seem to.
 
     model: the module to train. optimizer: any object with torch's ``param_groups``, ``state`` and ``step()``; a copy of
     it takes trial steps on copies of a few numbers, the optimizer itself is not changed. scaler: the GradScaler, if one
     will be used. autocast_dtype: the dtype that autocast will compute in, if it will be on. Returns a trace, which
-    has the findings; its repr is the console text. Raises TypeError for a model that is not a module and an optimizer
-    without ``param_groups``.
+    has the findings; its repr is the console text. Raises TypeError for a model that is not a module, an optimizer
+    without ``param_groups`` and what is no scaler, UnknownDtypeError for what is no dtype.
 
     >>> dtypetrace.preflight(model, optimizer=optimizer, scaler=scaler)    # doctest: +SKIP
     """
@@ -61,6 +61,12 @@ def preflight(
             f"dtypetrace.preflight(optimizer=): got {type(optimizer).__name__}, which has no param_groups; "
             "pass the optimizer itself"
         )
+    if scaler is not None and not hasattr(scaler, "is_enabled"):
+        raise TypeError(
+            f"dtypetrace.preflight(scaler=): got {type(scaler).__name__}, which has no is_enabled(); "
+            "pass the GradScaler itself"
+        )
+    autocast = asked_dtype(autocast_dtype)
     watching = tracing.open_recorder()
     recorder = watching or Recorder()
     place = recorder.place(recorder.thread_state(), sys._getframe(0))
@@ -73,7 +79,7 @@ def preflight(
         model,
         optimizer=optimizer,
         scaler=scaler,
-        autocast_dtype=autocast_dtype,
+        autocast_dtype=autocast,
         place=place,
         event_of=recorder.event_of,
         trials=trials,
@@ -84,14 +90,15 @@ def preflight(
     seen = snapshot(recorder)
     held = Root(model, place, -1)
     declared.take(recorder, held)
-    given = () if autocast_dtype is None else (Declared("", (), dtype_name(autocast_dtype), "autocast", "compute"),)
+    given = () if autocast is None else (Declared("", (), dtype_name(autocast), "autocast", "compute"),)
     told = (*declared.of_step(optimizer, sys._getframe(1)), *declared.launchers(), *given)
     stepped = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
     own = Recording(
         places=seen.places,
         events=seen.events,
         parameters=seen.parameters or tuple(p for _, p in held.held),
-        meta=seen.meta,
+        meta={**seen.meta, "numerics": True},
+        not_judged=(NotJudged("values", "preflight runs no step of the program"),),
         plans=(plan,),
         declared=(*held.declared, *dict.fromkeys(told)),
         state=state_of(stepped, place, recorder.event_of),

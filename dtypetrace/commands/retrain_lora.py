@@ -20,7 +20,7 @@ def retrain_lora(
     *,
     make_optimizer: Callable[..., Any],
     steps: int = 20,
-    autocast_dtype: torch.dtype | None = None,
+    autocast_dtype: torch.dtype | str | None = None,
     scaler: Any = None,
     seed: int = 0,
     keep: bool = False,

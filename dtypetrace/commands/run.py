@@ -168,7 +168,7 @@ class RunCommand:
         # sys.stderr as it is now: the script may replace it
         outputs = Outputs(
             sys.stderr,
-            _files(options),
+            _files(options, program.file),
             quiet=options.quiet,
             operators=options.operators,
             receipt=options.receipt,
@@ -266,14 +266,19 @@ def _check_watch(options: argparse.Namespace) -> None:
         raise UsageError(f"--every leaves steps unwatched, and {other} needs every step. Use one of the two")
 
 
-def _files(options: argparse.Namespace) -> list[Output]:
-    """The requested files. Raises UsageError if one could not be written."""
+def _files(options: argparse.Namespace, script: str) -> list[Output]:
+    """The requested files. Raises UsageError if one could not be written, or two are the same or the script."""
     asked: list[tuple[str, Path | None, Callable[[Any, Path], None]]] = [
         ("--html", options.html, lambda trace, path: trace.report(path)),
         ("--json", options.json, lambda trace, path: trace.to_json(path)),
         ("--save", options.save, lambda trace, path: trace.save(path)),
     ]
-    return [(option, arguments.writable(option, file), write) for option, file, write in asked if file is not None]
+    files = [script, *(file for _, file, _ in asked)]
+    return [
+        (option, arguments.writable(option, file, *files[: n + 1]), write)
+        for n, (option, file, write) in enumerate(asked)
+        if file is not None
+    ]
 
 
 def _files_of_rank(options: argparse.Namespace, job: Job, watch: ScriptWatch) -> list[Output]:

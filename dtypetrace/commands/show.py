@@ -69,13 +69,16 @@ class ShowCommand:
         ]
         if options.operators:
             outputs.append(("", lambda: print(f"\n{report.operators_text(trace.recording)}")))
+        written = {name: getattr(options, name) for name in ("html", "json", "save")}
         for name, write in (
             ("html", lambda file: trace.report(file, source=options.text)),
             ("json", trace.to_json),
             ("save", lambda file: trace.save(file, source=options.text)),
         ):
-            if (asked := getattr(options, name)) is not None:
-                file = arguments.writable(f"--{name}", asked)
+            if (asked := written[name]) is not None:
+                used = [file for other, file in written.items() if other != name]
+                # a trace may be replaced by what is saved of it
+                file = arguments.writable(f"--{name}", asked, *used, *(options.traces if name != "save" else ()))
                 outputs.append((f"--{name} {file}", partial(write, file)))
         failed = False
         for named, made in outputs:

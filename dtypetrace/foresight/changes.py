@@ -41,6 +41,9 @@ def resolve(recording: Recording, changes: Mapping[str, Any], autocast: Any = No
     integers, which have no names and are given by their line. ``autocast`` may stand among the names, too. Raises
     UnknownNameError for a name that matches nothing recorded, UnknownDtypeError for what is no dtype to compute in.
     """
+    if not isinstance(changes, Mapping) or not all(isinstance(name, str) for name in changes):
+        given = f"{changes!r:.60}"
+        raise TypeError(f'what_if takes names and dtypes, as in {{"unet": "bfloat16"}}, got {given}')
     births: dict[int, str] = {}
     modules: dict[str, str] = {}
     for name, spelled in changes.items():

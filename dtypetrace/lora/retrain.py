@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..capture.calls import dtype_name
+from ..capture.calls import asked_dtype, dtype_name
 from .adapters import Adapter, Snapshot, find_adapters, seed_all, to_float32
 from .meter import Meter
 from .verdict import AS_THEY_ARE, IN_FLOAT32, Measured, Retraining, verdicts
@@ -24,7 +24,7 @@ def retrain(
     *,
     make_optimizer: Callable[..., Any],
     steps: int,
-    autocast_dtype: torch.dtype | None,
+    autocast_dtype: torch.dtype | str | None,
     scaler: Any,
     seed: int,
     keep: bool,
@@ -35,6 +35,12 @@ def retrain(
             f"dtypetrace.retrain_lora(model): got {type(model).__name__}, not a torch.nn.Module; "
             "pass the module that holds the adapters"
         )
+    for name, value in ("steps", steps), ("seed", seed):
+        if not isinstance(value, int):
+            raise TypeError(f"dtypetrace.retrain_lora({name}): got {value!r}; pass a whole number")
+    if scaler is not None and not hasattr(scaler, "unscale_"):
+        raise TypeError(f"dtypetrace.retrain_lora(scaler): got {type(scaler).__name__}; pass the GradScaler itself")
+    autocast = asked_dtype(autocast_dtype)
     if steps < 2:
         raise ValueError(
             f"dtypetrace.retrain_lora(steps={steps}): in the first step the gradient of a LoRA's down matrix is zero, "
@@ -44,14 +50,14 @@ def retrain(
     experiment = _Experiment(
         model, adapters, _caller(compute_loss, "compute_loss"), _caller(make_optimizer, "make_optimizer"), steps, seed
     )
-    computes = autocast_dtype or _base_dtype(model, adapters)
+    computes = autocast or _base_dtype(model, adapters)
     computes = computes if computes is not None and computes.itemsize < 4 else None
     snapshot = Snapshot(model, adapters)
     done = False
     try:
         with torch.enable_grad():
             snapshot.rewind()  # else new gradients would be added to existing ones
-            before, failure = experiment.run(AS_THEY_ARE, autocast_dtype, copy.deepcopy(scaler))
+            before, failure = experiment.run(AS_THEY_ARE, autocast, copy.deepcopy(scaler))
             snapshot.rewind()
             to_float32(adapters)
             if scaler is None and computes is torch.float16:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 
@@ -18,7 +19,7 @@ class Frame:
     end_column: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Place:
     """Where something happened: the frames outside torch and dtypetrace, innermost first.
 
@@ -27,6 +28,10 @@ class Place:
     """
 
     stack: tuple[Frame, ...] = ()
+
+    def __repr__(self) -> str:
+        name = os.path.basename(self.file)
+        return f"<Place {name}:{self.line}{f':{self.column}' if self.column else ''}>"
 
     @property
     def file(self) -> str:

@@ -61,7 +61,7 @@ class KeptModule:
     """Floating point operations of its matmuls and convolutions, which would run in float32."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PrecisionPlan:
     """The modules to keep in float32, and what was measured with and without them."""
 
@@ -105,7 +105,7 @@ class PrecisionPlan:
         rows = [{"keep": c.module in kept, **{name: getattr(c, name) for name in columns}} for c in self.ranked]
         return pandas.DataFrame(sorted(rows, key=lambda row: not row["keep"]))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join(map(seen, _lines(self)))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

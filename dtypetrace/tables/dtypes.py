@@ -156,7 +156,8 @@ def parse(given: object, known: frozenset[str] | None = None, kind: str = "dtype
     if name in wanted:
         return name
     near = difflib.get_close_matches(name, sorted(wanted), 1)
-    raise UnknownDtypeError(f"{str(given)!r} is no {kind}" + (f"; did you mean {near[0]}?" if near else ""))
+    instead = f"did you mean {near[0]}?" if near else "give one such as torch.bfloat16"
+    raise UnknownDtypeError(f"{str(given)!r} is no {kind}; {instead}")
 
 
 def bytes_of(dtype: str, unknown: int = 1) -> int:

@@ -18,6 +18,9 @@ from pathlib import Path
 import pytest
 import warm
 
+from dtypetrace import saved
+from dtypetrace.records import Recording, Results
+
 ROOT = Path(__file__).parents[2]
 RUN = (sys.executable, "-m", "dtypetrace", "run")
 UNSEEN = "never imported torch, so there was nothing to watch\n"
@@ -261,6 +264,12 @@ BAD = {
     "run --json missing/out.json script.py": "no such folder",
     "run --json empty script.py": "is a folder",
     "run --json /dev/null script.py": "needs a regular file",
+    "run --html script.py script.py": "--html",
+    "run --json out --save ./out script.py": "uses that file for something else",
+    "show --html kept.trace kept.trace": "uses that file for something else",
+    "diff --html kept.trace kept.trace kept.trace": "uses that file for something else",
+    "diff kept.trace kept.trace more": "too many arguments: more",
+    "contract write --file script.py script.py": "uses that file for something else",
     "run --source missing script.py": "no such folder",
     "run --fail-on fatal script.py": "invalid choice: 'fatal'",
     "run --ignore DT1,x script.py": "--ignore needs finding codes such as DT201, got 'DT1'",
@@ -280,11 +289,14 @@ def test_bad_usage_is_one_clear_line_and_status_2(tmp_path):
         (tmp_path / name).mkdir()
     write(tmp_path, **{"package/__init__": ""})
     (tmp_path / "bin" / "torchrun").touch()
+    saved.save(tmp_path / "kept.trace", Results(Recording()))
+    before = {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
     for words, message in BAD.items():
         ended = finish(start([sys.executable, "-m", "dtypetrace", *words.split()], tmp_path))
         assert (ended.status, ended.out) == (2, ""), words
         assert ended.err.startswith("dtypetrace: error: ") and ended.err.count("\n") == 1, ended.err
         assert message in ended.err, (words, ended.err)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
 
 
 def test_help_and_bad_usage_import_no_torch(tmp_path):

@@ -376,6 +376,21 @@ class Losses:
         least = self._zero_beside(number) * max(summed, 1.0) ** 0.5
         return self.of[number].size < least * max((self.of[n].size for n in self.sources(number)), default=0.0)
 
+    def compares_models(self, cause: Cause) -> bool:
+        """Whether a difference is that of two results of the same op, as of a policy and its reference, and what was
+        rounded is a matmul in 16 bits, or what autocast casts: that is what mixed precision is, and where two models
+        agree to that, they agree."""
+        ops = self.run.ops
+        if cause.rounded < 0 or not tagged(ops[cause.op], "difference"):
+            return False
+        rounded = ops[cause.rounded]
+        by_autocast = is_cast(rounded) and rounded.op not in NAMED_CASTS
+        if not (by_autocast or tagged(rounded, "matmul", "addmm", "convolution")):
+            return False
+        made = [list(self.moved(i.producer))[-1:] for i in ops[cause.op].inputs]
+        alike = {(ops[n].op, ops[n].shape) for numbers in made for n in numbers}
+        return len(made) == 2 and all(made) and made[0] != made[1] and len(alike) == 1
+
     def _zero_beside(self, number: int) -> float:
         return _ZERO_BESIDE_HALF if self._made_in_16_bits(number) else _ZERO
 

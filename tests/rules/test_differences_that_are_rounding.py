@@ -92,6 +92,10 @@ HEALTHY = {
     "ratios in float32 of logits under autocast": policy(
         "torch.log_softmax(logits.float(), -1)", "loss = -(new - old).exp().mean()"
     ),
+    "rewards of a policy that has hardly moved from its reference": policy(
+        "torch.log_softmax(logits.float(), -1)",
+        "print((0.1 * (new.sum(-1) - old.sum(-1)).detach()).mean()); loss = -new.mean()",
+    ).replace("3e-4", "1e-6"),
     "targets that are far away": regression("loss = F.mse_loss(y, kept.float())", moved="0.5"),
     "targets in float32": regression("loss = F.mse_loss(y, kept)", stored="float()"),
     "an error that is only read": regression(

@@ -48,6 +48,10 @@ SCHEMA_FILE = Path(__file__).parent / "tables" / "report.schema.json"
 """The JSON Schema of what ``to_json`` gives. ``python -m tools.report_schema`` writes it."""
 
 
+_IN_WATCHED = "watched_steps", "all_steps"
+"""Entries of a recording's ``meta`` whose numbers the JSON report says in ``watched``."""
+
+
 def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]:
     """The report as plain data, schema 1.
 
@@ -69,7 +73,7 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
         covered = attempt("what was judged", lambda: coverage.plain(recording), nothing)
     return {
         "schema": SCHEMA,
-        "meta": to_plain(recording.meta),
+        "meta": to_plain({name: value for name, value in recording.meta.items() if name not in _IN_WATCHED}),
         "not_seen": [*recording.not_seen, *failed],
         "findings": [f for f in plain if f is not None],
         "operators": operators,

@@ -11,6 +11,7 @@ import threading
 
 import pytest
 import torch
+import validated
 from conftest import installed
 from torch import nn
 
@@ -68,6 +69,7 @@ def test_it_sleeps_when_nothing_is_new_and_wakes_rarer_and_rarer():
         on, woke, weights = train(600, trace=t)
     assert on == [*FIRST, 17, 33, 65, 129, 257, 513] and woke == []
     assert t.recording.meta["watched"] == "18 of 600 steps: 1-12, 17, 33, 65, 129, 257, 513"
+    validated.check(t.recording, t.findings)
     assert "no dtype problem found in 600 steps, 18 of them watched" in repr(t)
     assert all(map(torch.equal, weights, train(600)[2]))
 

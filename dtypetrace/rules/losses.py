@@ -392,13 +392,7 @@ class Losses:
         return len(made) == 2 and all(made) and made[0] != made[1] and len(alike) == 1
 
     def _zero_beside(self, number: int) -> float:
-        return _ZERO_BESIDE_HALF if self._made_in_16_bits(number) else _ZERO
-
-    def _made_in_16_bits(self, number: int) -> bool:
-        """Whether numbers of 16 bits or fewer are among what an op's result was computed from, as far as it is followed
-        back."""
-        above = (self.run.ops[n] for n in graph.ops_above(self.run.ops, [number], most=_FOLLOWED_BACK))
-        return any(d in NARROW for op in above for d in (*op.outputs, *(i.dtype for i in op.inputs)))
+        return _ZERO_BESIDE_HALF if number in self.in_16_bits else _ZERO
 
     @cached_property
     def mere_rounding(self) -> list[int]:
@@ -482,7 +476,7 @@ class Losses:
         # float64 beside float32 is a yardstick; what 16 bits lose may be asked for because it harms
         apart = {self._digits_apart(*sides), self._digits_apart(*reversed(sides))}
         yardstick = apart == {DTYPES["float32"].digits, DTYPES["float64"].digits}
-        if not yardstick and len({i.producer >= 0 and self._made_in_16_bits(i.producer) for i in sides}) == 1:
+        if not yardstick and len({i.producer in self.in_16_bits for i in sides}) == 1:
             return False
         sizes = (*_SIZES, "divide", "compare", "equal") if yardstick else _SIZES
         below = (self.run.ops[n] for n, _ in self.run.below([number], lambda n: True, _FOLLOWED_BACK))

@@ -42,6 +42,8 @@ _HIGHEST = 3
 _HANDED = 1 << 14
 """Numbers of the longest list that is read a second time."""
 _INTEGERS = _SMALL | _LARGE
+_STORED = _INTEGERS | {torch.uint16, torch.uint32}
+"""Integers that a cast may make; torch hardly computes with the last two."""
 _REAL = 2.0**-10
 """An imaginary part up to this, relative to the largest number, may be the rounding of an inverse transform."""
 _FINEST = {torch.float64: 2.0**53, torch.float32: 2.0**24, torch.float16: 2.0**11, torch.bfloat16: 2.0**8}
@@ -86,7 +88,7 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         return _imaginary(source)
     if out.dtype.is_floating_point:
         return _merged(source, out.dtype) if source.dtype in _FINER.get(out.dtype, ()) else None
-    if source.dtype in _INTEGERS and out.dtype in _INTEGERS:
+    if source.dtype in _INTEGERS and out.dtype in _STORED:
         return _outside(source, out.dtype)
     if not source.dtype.is_floating_point or out.dtype.is_complex or out.dtype is torch.bool:
         return None

@@ -78,6 +78,10 @@ FOUND = {
     "wraps": ("pixels = torch.full((8,), 200, dtype=torch.uint8)\nmean = (pixels + pixels) // 2", "DT301"),
     "wraps in place": ("a = torch.full((8,), 200, dtype=torch.uint8)\na -= 210\nb = a.float()", "DT301"),
     "wraps below zero": ("a = torch.full((8,), 200, dtype=torch.uint8)\nb = (100 - a) / 2", "DT301"),
+    "tokens in shards of 16 bits": (
+        "ids = torch.arange(0, 120000, 29)\nshard = ids.to(torch.uint16)\nmost = shard.long().float().amax().item()",
+        "DT301",
+    ),
     "a square": ("a = torch.full((8,), 100, dtype=torch.int8)\nb = (a ** 2).float()", "DT301"),
     "a key": (
         "a = torch.arange(8, dtype=torch.int32) * 10_000\nkey = a * 120_000 + 7\nrow = key.long() // 120_000",
@@ -217,6 +221,7 @@ MEANT = {
 }
 """Integers that wrap and go on by their size."""
 FINE = {
+    "tokens that fit their shards": "shard = torch.arange(0, 65536, 29).to(torch.uint16)\nmost = shard.long().float().amax()",
     "masked nibbles": "packed = torch.arange(256).to(torch.int8)\nhigh = ((packed >> 4) & 15) * 0.5",
     "unsigned nibbles": "packed = torch.arange(256).to(torch.uint8)\nhigh = (packed >> 4) * 0.5",
     "packet numbers": "number = torch.arange(900).to(torch.uint8)\ngap = (number[1:] - number[:-1]).view(torch.int8).long()\nwhole = gap.cumsum(0) / 2",

@@ -287,9 +287,12 @@ def _widened(recording: Recording, read: Read, expected: str) -> bool:
 
 
 def _passed_on(recording: Recording, read: Read) -> bool:
-    """Whether a library's own line read the dtype of what the program's own line had made."""
+    """Whether a library's own line read the dtype of what the program's own line had made, or of what took it from
+    there."""
     by = place_of(recording, read.place).stack[max(read.frames_up, 0) :]
-    roots = (recording.events[n] for n in events_above(recording, read.event))
+    above = events_above(recording, read.event)
+    taken = [n for a in above for r in recording.events[a].reads for n in events_above(recording, r.event)]
+    roots = (recording.events[n] for n in (*above, *taken))
     made = (place_of(recording, e.place).stack for e in roots if not e.parents and e.to == read.dtype)
     return bool(by) and not by[0].user and any(stack[0].user for stack in made if stack)
 

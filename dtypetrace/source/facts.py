@@ -187,9 +187,10 @@ def linked(text: ProgramText, call_place: Place, read_place: Place, frames_up: i
         return False
     if _assigned_from(text, frame, call, argument, _same_function(read_place, frame)):
         return True
-    return any(
-        _inside_call(text, outer, _same_function(read_place, outer)) for outer in call_place.stack[:_MOST_FRAMES]
-    )
+    # further out than the function that ran both, each call on the stack holds any read
+    both = read_place.stack[frames_up]
+    outer = _same_function(Place(call_place.stack[:_MOST_FRAMES]), both)
+    return outer is not None and _inside_call(text, outer, both)
 
 
 def _same_function(place: Place, frame: Frame) -> Frame | None:
@@ -197,9 +198,9 @@ def _same_function(place: Place, frame: Frame) -> Frame | None:
     return next((f for f in place.stack if (f.file, f.function) == (frame.file, frame.function)), None)
 
 
-def _inside_call(text: ProgramText, frame: Frame, read: Frame | None) -> bool:
+def _inside_call(text: ProgramText, frame: Frame, read: Frame) -> bool:
     """Whether a read is inside the call that a frame was in."""
-    if read is None or read.column is None:
+    if read.column is None:
         return False
     file, call = text.parsed(frame.file), call_at(text, frame)
     return file is not None and call is not None and file.contains(call, read.line, read.column)

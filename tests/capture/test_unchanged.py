@@ -35,6 +35,26 @@ def test_a_read_knows_the_op_that_made_its_tensor():
     assert t.recording.ops[read.producer].op == "mul"
 
 
+def test_a_read_that_only_an_outer_call_has_in_common_gives_no_dtype():
+    def cast(x, dtype):
+        return x.to(dtype)
+
+    def looks(x):
+        assert x.dtype is torch.float16
+
+    def whole():
+        y = torch.ones(3).half()
+        looks(y)
+        chosen = {"half": torch.float16}["half"]
+        cast(torch.ones(2), chosen)
+        cast(torch.ones(2), y.dtype)
+
+    with dtypetrace.trace() as t:
+        whole()
+    written = [[r.written for r in e.reads] for e in t.recording.events if e.how == "cast"]
+    assert written.count(["y.dtype"]) == 1 and sum(map(len, written)) == 1
+
+
 def test_the_dtype_that_a_call_names():
     with dtypetrace.trace() as t:
         torch.softmax(torch.ones(3), -1, dtype=torch.float32)

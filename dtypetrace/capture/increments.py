@@ -340,7 +340,8 @@ class Increments:
         done = [d & (now != s) for d, now, s in zip(due, looked, waiting.samples)]
         drift = self._drifted(waiting, looked[0])
         total = _total if func not in _NORMALISES else _stiller
-        return Changed(*total(due, done), waiting.kept, drift)
+        should, did = total(due, done)
+        return Changed(should, did, waiting.kept, drift)
 
     def _drifted(self, call: _Rehearsed, looked: Tensor) -> Tensor | None:
         """The errors of the calls so far that changed a tensor, relative to its size. They begin anew where something

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from .. import graph
 from ..records import Finding, FlowStep, Frame, Recording, Refused
-from ..records.findings import GONE
 from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, tagged
 from .case import short
@@ -101,8 +100,8 @@ def _measured_to_stand_still(f: Finding, others: _Others) -> bool:
 def _tried_in_vain(f: Finding, others: _Others) -> bool:
     """Lost precision that stays when the numbers named are kept wide, where another finding's damage goes: what was
     measured here came from there, by a way that the trial did not follow, such as weights that were changed by it."""
-    helps = lambda o: o.tried is not None and not o.tried.missing and o.tried.after <= GONE * o.tried.before
-    mine = f.tried is not None and not f.tried.missing and not helps(f)
+    helps = lambda o: o.tried is not None and o.tried.cures
+    mine = f.tried is not None and not f.tried.missing and not f.tried.cures
     return f.code == "DT308" and mine and any(o is not f and o.severity != "note" and helps(o) for o in others.silent)
 
 

@@ -300,3 +300,21 @@ def test_a_loss_that_adding_the_level_back_hides_is_no_question_about_rounding(t
     program = watched(tmp_path, text)
     assert [f.code for f in serious(program)] == codes
     assert all("price[:, :100]" in program.at(f.culprit.origin.place) for f in serious(program))
+
+
+def test_a_loss_that_its_own_trial_does_not_explain_is_left_out_beside_one_whose_trial_does(tmp_path):
+    """The weights went another way because a power was rounded; what the loss subtracts is all float32."""
+    text = """
+    model = nn.Linear(8, 1)
+    power, average = torch.ones((), dtype=torch.bfloat16), torch.zeros(1, 8)
+    for step in range(400):
+        x = torch.randn(16, 8)
+        loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean()
+        model.zero_grad()
+        loss.backward()
+        average = 0.99 * average + 0.01 * model.weight.grad
+        power = power * 0.99
+        with torch.no_grad():
+            model.weight -= 0.05 * average / (1 - power).float()
+    """
+    assert [f.code for f in serious(watched(tmp_path, text))] == ["DT307"]

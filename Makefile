@@ -28,7 +28,9 @@ PYTHON ?= $(FOUND)
 PYTEST_ARGS ?=
 # two processes by default: each one imports torch, which takes memory
 PYTEST_JOBS ?= 2
-# compiled when it is imported: most of what the libraries hold never is
+# compiled when it is imported: most of what the libraries hold never is. Kept, whatever the environment says: importing
+# torch from its source takes more than twice as long, and the tests start many processes
+export PYTHONDONTWRITEBYTECODE :=
 INSTALL = $(IN_VENV) -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 PYTEST = $(IN_VENV) -m pytest -n $(PYTEST_JOBS) --dist worksteal
 DECLARED := setup.cfg pyproject.toml constraints.txt

@@ -323,6 +323,8 @@ def origin(
     root = line.root
     if root.default >= 0 and (default or root.how == "parameter"):
         return Origin(root.how, root.name or name, "set_default_dtype", place_of(recording, root.default))
+    if (told := _told(recording, root, expected)) is not None:
+        return Origin(root.how, root.name or name, None, told, True)
     if (kept := _kept(recording, root)) is not None:
         return Origin("cast", root.name or name, kept.op, place_of(recording, kept.place), True)
     return Origin(
@@ -332,6 +334,12 @@ def origin(
         place_of(recording, root.place),
         root.explicit,
     )
+
+
+def _told(recording: Recording, root: Event, expected: str | None) -> Place | None:
+    """The place of the literal by which NumPy was told the dtype of an array; None where there is none, or NumPy has
+    no such dtype as is expected: then the array cannot change."""
+    return place_of(recording, root.told) if root.told >= 0 and expected != "bfloat16" else None
 
 
 def _kept(recording: Recording, root: Event) -> Unchanged | None:
@@ -364,6 +372,12 @@ def flow(recording: Recording, event: int, expected: str | None = None) -> tuple
         if current.region >= 0:
             region = place_of(recording, current.region)
             found.append(FlowStep(region, "autocast", "", " + ".join(current.source), current.to, "autocast"))
+        if (told := _told(recording, current, expected)) is not None:
+            said = f"NumPy is told {current.to} here"
+            found.append(FlowStep(told, "", "", current.to, current.to, "value", said=said))
+            taken = f"{current.op}() takes the array in the dtype that it has, {current.to}"
+            found.append(FlowStep(place, current.op, current.module, current.to, current.to, "value", said=taken))
+            continue
         source = " + ".join(current.source) if current.source else current.to
         via = read.written if read is not None else ""
         tensor = _read_by_property(recording, read) if read is not None else ""

@@ -312,6 +312,7 @@ def record(
             run=numbers_by_dtype(recorder),
             after=len(recorder.ops),
             derived=scene.derived,
+            backward=recorder.backward_place if scene.derived and scene.forward_op >= 0 else -1,
             predicted=recorder.predicts,
         )
 

@@ -123,6 +123,9 @@ class Event:
     """Place of the ``with autocast`` statement, where autocast decided the dtype; found by ``source.facts``."""
     healed: int = -1
     """Index of the refusal that autofix healed with this cast, where no operand of the call had the dtype; else -1."""
+    told: int = -1
+    """Place of the literal by which NumPy was told the dtype of an array that was converted; found by
+    ``source.facts``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +262,8 @@ class Refused:
     """The number of the step that it ended, where that step was not watched; 0 where it was."""
     before: tuple[str, ...] = ()
     """For an unwatched step: the operands' dtypes of the same call in watched steps; empty where it did not run."""
+    backward: int = -1
+    """Place of the call of ``backward``, where the engine ran it for a forward op; else -1."""
 
 
 @dataclass(frozen=True, slots=True)

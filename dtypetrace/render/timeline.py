@@ -225,7 +225,8 @@ def _number(recording: Recording, f: Finding) -> int:
     """Before which op a finding is: a refused call's own count, else the first op at its place; -1 where neither is
     known."""
     for r in recording.refused:
-        if (r.op, r.phase) == (f.op, f.phase) and listings.place(recording, r.place) == f.site and r.after >= 0:
+        place = listings.place(recording, r.place)
+        if (r.op, r.phase, place.stack[:1]) == (f.op, f.phase, f.site.stack[:1]) and r.after >= 0:
             return r.after
     there = [n for n, op in enumerate(recording.ops) if listings.place(recording, op.place) == f.site]
     return next((n for n in there if recording.ops[n].op == f.op), there[0] if there and f.site.stack else -1)

@@ -208,6 +208,10 @@ def birth(case: Case) -> Iterator[Fix]:
         if kind == "load" and case.culprit.holder is not None and edit is not None and edit.change.target == CAST:
             edit = None  # what is loaded for a module may be a dictionary, which has no cast
     words = birth_words(case.culprit, case.born)
+    if edit is None and kind == "conversion" and (taken := _taken(case)).stack[:1] != case.here.stack[:1]:
+        edit = editing.at_birth(case.recording, kind, taken, case.born)
+        yield advise(taken, f"cast the array to {case.born} where torch takes it", edits=edit, kind="cast")
+        return
     appended = edit is None or edit.change.target == CAST
     if kind == "cast" and appended and wider(case.born, case.culprit.dtype):
         edit = editing.uncast(
@@ -228,6 +232,12 @@ def birth(case: Case) -> Iterator[Fix]:
         many = f"create these modules in {case.born}, or cast them with .to({spell(case.born)}) after they are made"
         yield advise(case.here, many, edits=edits, safe=True, others=others)
     yield advise(case.here, words, edits=edit, safe=True, others=others)
+
+
+def _taken(case: Case) -> Place:
+    """Where torch took the array that the culprit's dtype comes from."""
+    line = graph.lineage(case.recording, case.witness.event, case.verdict.expected)
+    return graph.place_of(case.recording, line.root.place) if line is not None else case.here
 
 
 def _made_beside(case: Case, edit: Edit) -> tuple[Edit, ...]:

@@ -476,6 +476,8 @@ def birth_words(culprit: Operand, wanted: str | None) -> str:
     made, name = "converted" if kind == "conversion" else "made", quoted(culprit.shown)
     if kind in ("factory", "conversion") and op is not None:
         return f"give {op}() dtype={dtype}" if tagged(op, "takes_dtype") else f"cast the result of {op}() to {wanted}"
+    if kind == "conversion" and culprit.origin.explicit:
+        return f"make the array {wanted}"
     if kind in ("factory", "conversion"):
         return f"make {name} {wanted} where it is {made}"
     return {

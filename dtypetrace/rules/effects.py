@@ -17,6 +17,7 @@ from ..records import (
     SPARED,
     UNCAST,
     Edit,
+    Event,
     Fix,
     Frame,
     Input,
@@ -65,7 +66,7 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
     if born and case.origin.kind not in ("trained", "computed") and (frame in born or elsewhere):
         made_by = frame if frame is not None and frame in born else born[0]
         events = enumerate(case.recording.events)
-        same = {n: s for n, s in events if s.to == case.culprit.dtype and made_by in place_of(case, s.place).stack}
+        same = {n: s for n, s in events if s.to == case.culprit.dtype and made_by in _decided(case, s)}
         if same:
             cast = {n: s for n, s in same.items() if s.source and s.how == "cast"}
             births = dict.fromkeys(same, wanted)
@@ -79,6 +80,11 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
 
 def place_of(case: Case, number: int) -> Place:
     return graph.place_of(case.recording, number)
+
+
+def _decided(case: Case, event: Event) -> tuple[Frame, ...]:
+    """The lines that decided a dtype: those of the call, and that of NumPy's literal."""
+    return (*place_of(case, event.place).stack, *place_of(case, event.told).stack)
 
 
 def _by_default(case: Case) -> list[int]:

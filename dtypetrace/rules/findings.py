@@ -316,7 +316,7 @@ def finding_of(recording: Recording, refused: Refused, judged: Judged) -> Findin
         module=refused.module,
         count=refused.count,
         predicted=refused.predicted,
-        site=judged.site,
+        site=_since_backward(recording, refused, judged.site),
         operands=judged.operands,
         culprit=culprit,
         flow=flow,
@@ -325,6 +325,13 @@ def finding_of(recording: Recording, refused: Refused, judged: Judged) -> Findin
         notes=attempt(f"the notes of {code}", lambda: tuple(_notes(refused, judged)), ()),
         principle=judged.verdict.principle,
     )
+
+
+def _since_backward(recording: Recording, refused: Refused, site: Place) -> Place:
+    """The stack of a forward call whose backward was refused, and outside of it the call of ``backward``, where the
+    exception is raised."""
+    called = graph.place_of(recording, refused.backward).stack
+    return replace(site, stack=(*site.stack, *(frame for frame in called if frame not in site.stack)))
 
 
 def _since_written(case: Case) -> tuple[Operand, tuple[FlowStep, ...]]:

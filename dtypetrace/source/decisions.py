@@ -24,7 +24,7 @@ _SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "
 
 
 @dataclass(frozen=True)
-class _At:
+class At:
     """An expression, and the level of the stack whose function it is in (-1: a function that is not running)."""
 
     file: str
@@ -39,8 +39,8 @@ def decision(text: ProgramText, place: Place, written: ast.expr, wanted: str) ->
     where that is unclear."""
     if not place.stack:
         return None
-    finder = _Finder(text, place)
-    followed = finder.follow(_At(place.file, written, 0), 0)
+    finder = Finder(text, place)
+    followed = finder.follow(At(place.file, written, 0), 0)
     found = {(f.file, f.node): f for f in followed if spelled(f.node) != wanted}
     at = next(iter(found.values())) if len(found) == 1 else None
     file = text.parsed(at.file) if at is not None else None
@@ -70,14 +70,14 @@ def respelled(node: ast.expr, segment: str, wanted: str) -> str:
     return segment.replace(node.value.removeprefix("torch."), name) if name else ""
 
 
-class _Finder:
+class Finder:
     """Follows one dtype's expression."""
 
     def __init__(self, text: ProgramText, place: Place) -> None:
         self.text, self.stack = text, place.stack
         self.files = sorted({f.file for f in place.stack if f.user})
 
-    def follow(self, at: _At, depth: int) -> Iterator[_At]:
+    def follow(self, at: At, depth: int) -> Iterator[At]:
         """The dtype literals from which an expression may get its value."""
         if depth > _DEEPEST:
             return
@@ -94,14 +94,14 @@ class _Finder:
             yield from self._call(at, node, depth)
         elif isinstance(node, ast.IfExp):
             for branch in (node.body, node.orelse):
-                yield from self.follow(_At(at.file, branch, at.level), depth + 1)
+                yield from self.follow(At(at.file, branch, at.level), depth + 1)
         elif isinstance(node, ast.BoolOp):
             for value in node.values:
-                yield from self.follow(_At(at.file, value, at.level), depth + 1)
+                yield from self.follow(At(at.file, value, at.level), depth + 1)
 
     # ------------------------------------------------------------ names
 
-    def _name(self, at: _At, name: str, depth: int) -> Iterator[_At]:
+    def _name(self, at: At, name: str, depth: int) -> Iterator[At]:
         file = self.text.parsed(at.file)
         if file is None:
             return
@@ -112,85 +112,88 @@ class _Finder:
             values = [a.value for a in inside if a.value is not None]
             if values:
                 for value in values if _reads(scope, name) == 1 else ():
-                    yield from self.follow(_At(at.file, value, level), depth + 1)
+                    yield from self.follow(At(at.file, value, level), depth + 1)
                 return
             if isinstance(scope, Function) and name in _names(scope):
-                yield from self._parameter(_At(at.file, at.node, level), scope, name, depth)
+                yield from self._parameter(At(at.file, at.node, level), scope, name, depth)
                 return
             if scope is file.tree:
                 return
             scope, level = function_around(file, scope), -1  # a closure's
 
-    def _parameter(self, at: _At, function: ast.AST, name: str, depth: int) -> Iterator[_At]:
-        """What the caller passed for an argument, else its default."""
+    def _parameter(self, at: At, function: ast.AST, name: str, depth: int) -> Iterator[At]:
+        for value in self._given(at, function, name):
+            yield from self.follow(value, depth + 1)
+
+    def _given(self, at: At, function: ast.AST, name: str) -> list[At]:
+        """What the callers pass for an argument, and its default where one leaves it out; nothing where that is
+        unclear."""
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            return
+            return []
         a = function.args
         names = [p.arg for p in (*a.posonlyargs, *a.args)]
         names = names[names[:1] in (["self"], ["cls"]) :]
         calls = [c for c in self._callers(at, function) if c is not None]
         given = [(c, passed(c.node, names, name)) for c in calls if isinstance(c.node, ast.Call)]
         if not all(clear for _, (clear, _) in given):
-            return
-        for call, (_, value) in given:
-            if value is not None:
-                yield from self.follow(_At(call.file, value, call.level), depth + 1)
+            return []
+        values = [At(call.file, value, call.level) for call, (_, value) in given if value is not None]
         default = default_of(function, name)
-        if default is not None and (not given or any(value is None for _, (_, value) in given)):
-            yield from self.follow(_At(at.file, default, -1), depth + 1)
+        left_out = not given or any(value is None for _, (_, value) in given)
+        return [*values, At(at.file, default, -1)] if default is not None and left_out else values
 
-    def _callers(self, at: _At, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[_At | None]:
+    def _callers(self, at: At, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[At | None]:
         """The call on the stack, for a function that is running; else every call of that name in the files at hand."""
         if 0 <= at.level < len(self.stack) - 1:
             outer = self.stack[at.level + 1]
             call = call_at(self.text, outer)
             known = call is not None and outer.user
-            return [_At(outer.file, call, at.level + 1) if known and call is not None else None]
+            return [At(outer.file, call, at.level + 1) if known and call is not None else None]
         file = self.text.parsed(at.file)
         name = function.name
         if name == "__init__" and file is not None and isinstance(around := file.parents.get(function), ast.ClassDef):
             name = around.name
-        found: list[_At | None] = []
+        found: list[At | None] = []
         for path in self.files:
             parsed = self.text.parsed(path)
             nodes = ast.walk(parsed.tree) if parsed is not None else ()
-            found += [_At(path, n, -1) for n in nodes if isinstance(n, ast.Call) and last_part(n.func) == name]
+            found += [At(path, n, -1) for n in nodes if isinstance(n, ast.Call) and last_part(n.func) == name]
         return found
 
     # ------------------------------------------------------------ settings
 
-    def _attribute(self, at: _At, node: ast.Attribute, depth: int) -> Iterator[_At]:
+    def _attribute(self, at: At, node: ast.Attribute, depth: int) -> Iterator[At]:
         """What gives an attribute its value, by the object's class."""
         files = {path: file for path in self.files if (file := self.text.parsed(path)) is not None}
         found = attributes.setting(files, at.file, node) if at.file in files else None
         if found is None:
             return
-        given = [list(self.follow(_At(path, v, -1), depth + 1)) for path, v in found.given]
+        given = [list(self.follow(At(path, v, -1), depth + 1)) for path, v in found.given]
         if all(given):  # else a value is unknown
-            defaults = [_At(path, v, -1) for path, v in (found.default,)] if found.default else []
+            defaults = [At(path, v, -1) for path, v in (found.default,)] if found.default else []
             ends = [end for value in given for end in value]
             ends += [end for default in defaults for end in self.follow(default, depth + 1)]
             yield from (replace(end, shared=end.shared or found.reads > 1) for end in ends)
 
-    def _item(self, at: _At, node: ast.Subscript, depth: int) -> Iterator[_At]:
+    def _item(self, at: At, node: ast.Subscript, depth: int) -> Iterator[At]:
         """The value under a key, in every dictionary that has it; in a table of dtypes, the key's expression."""
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             for value in self._under(node.slice.value):
                 yield from self.follow(value, depth + 1)
         elif not isinstance(node.slice, ast.Constant):
-            yield from self.follow(_At(at.file, node.slice, at.level), depth + 1)
+            yield from self.follow(At(at.file, node.slice, at.level), depth + 1)
 
-    def _under(self, key: str) -> Iterator[_At]:
+    def _under(self, key: str) -> Iterator[At]:
         for path in self.files:
             file = self.text.parsed(path)
             for node in ast.walk(file.tree) if file is not None else ():
                 if isinstance(node, ast.Dict):
                     pairs = zip(node.keys, node.values)
-                    yield from (_At(path, v, -1) for k, v in pairs if isinstance(k, ast.Constant) and k.value == key)
+                    yield from (At(path, v, -1) for k, v in pairs if isinstance(k, ast.Constant) and k.value == key)
                 elif isinstance(node, ast.Call) and last_part(node.func) == "dict":
-                    yield from (_At(path, k.value, -1) for k in node.keywords if k.arg == key)
+                    yield from (At(path, k.value, -1) for k in node.keywords if k.arg == key)
 
-    def _call(self, at: _At, node: ast.Call, depth: int) -> Iterator[_At]:
+    def _call(self, at: At, node: ast.Call, depth: int) -> Iterator[At]:
         name = last_part(node.func)
         inner: list[ast.expr] = []
         if name == "getattr" and len(node.args) >= 2:
@@ -204,7 +207,7 @@ class _Finder:
         elif name == "field":
             inner = [k.value for k in node.keywords if k.arg == "default"]
         for expression in inner:
-            yield from self.follow(_At(at.file, expression, at.level), depth + 1)
+            yield from self.follow(At(at.file, expression, at.level), depth + 1)
 
 
 def _reads(scope: ast.AST, name: str) -> int:

@@ -29,7 +29,7 @@ from ..records import (
 from ..records.text import ParsedFile
 from ..tables.dtypes import FLOATING
 from ..tables.operators import CAST_METHODS, is_destination, is_move, tagged
-from . import copies, decisions, dtype_names, expressions, operands
+from . import arrays, copies, decisions, dtype_names, expressions, operands
 from .operands import CallOperand
 
 _NO_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Starred)
@@ -68,6 +68,8 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
     spot = spot_at(recording, place)
     if spot is None:
         return dtype_keyword(recording, from_user(place), wanted) if kind in _DECIDED else None
+    if kind == "conversion" and decisions.spelled(spot.node):  # NumPy's literal
+        return _named(recording, place, spot, spot.node, wanted) if arrays.may_change(spot.file, spot.node) else None
     if kind in ("promotion", "autocast", "trained", "computed"):
         return _cast(recording, spot, spot.node, wanted)
     statement = spot.file.parents.get(spot.node)

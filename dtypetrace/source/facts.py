@@ -17,7 +17,7 @@ from ..records import UNWATCHED, Event, Frame, Place, Read, Recording
 from ..records.text import ProgramText
 from ..tables.dtypes import FLOATING
 from ..tables.operators import CAST_METHODS
-from . import regions
+from . import arrays, regions
 from .expressions import (
     arguments,
     assignments,
@@ -43,6 +43,7 @@ class Known:
     names: dict[tuple[int, str], str] = field(default_factory=dict)
     regions: dict[int, Place | None] = field(default_factory=dict)
     assigned: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    told: dict[tuple[int, str], Place | None] = field(default_factory=dict)
 
 
 def with_facts(recording: Recording, known: Known | None = None) -> Recording:
@@ -78,6 +79,8 @@ class _Finder:
             return replace(named, place=self._written_birth(named)) if event.op == UNWATCHED else named
         if event.op == "from_numpy" and (made := self._constructor(event.place)):
             return replace(event, how="factory", op=made)
+        if event.how == "conversion" and not event.explicit:
+            return replace(event, told=self._told(event))
         if event.how == "autocast":
             return replace(event, region=self._region(event))
         return event
@@ -117,6 +120,15 @@ class _Finder:
         frame = next(iter(self._place(number).stack), None)
         name = (callee(self.text, frame) or "").rpartition(".")[2] if frame is not None else ""
         return name if name.endswith("Tensor") else ""
+
+    def _told(self, event: Event) -> int:
+        """The place of the literal by which NumPy was told the dtype of the array that was converted, else -1."""
+        key = event.place, event.to
+        if key not in self.known.told:
+            frame = arrays.told(self.text, self._place(event.place), event.to)
+            self.known.told[key] = Place((frame,)) if frame is not None else None
+        found = self.known.told[key]
+        return self._number(found) if found is not None else -1
 
     def _reads(self, event: Event) -> tuple[Read, ...]:
         found = self.known.reads.get((event.place, event.reads))

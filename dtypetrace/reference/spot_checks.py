@@ -57,10 +57,12 @@ LARGEST = 1 << 18
 LARGEST_OWN, LARGE_ELEMENTS = 1 << 22, 1 << 26
 """The same on lines of the user's own, and how many elements all calls with such tensors may have: a million take some
 milliseconds."""
-LARGEST_GIVEN, _MOST_GIVEN = 1 << 10, 64
+LARGEST_GIVEN, _MOST_GIVEN = 1 << 14, 64
 """Numbers of the longest list that is read a second time, and how many lists are kept for later steps."""
 LARGEST_PRODUCT = 1 << 23
 """Multiplications of the largest matmul or convolution that is checked: a few milliseconds."""
+LARGEST_OWN_PRODUCT, LARGE_PRODUCTS = 1 << 26, 1 << 28
+"""The same on lines of the user's own, and how many all such products may have: a tenth of a second."""
 MOST_BYTES = 1 << 26
 """Memory of all references."""
 
@@ -80,9 +82,10 @@ class SpotChecks(Follower):
         self._writing: dict[int, bool] = {}
         self._calls: dict[int, int] = {}
         self._left, self._large_left, self._large_writes = CALLS, LARGE_ELEMENTS, LARGE_ELEMENTS
+        self._products_left = LARGE_PRODUCTS
         self._wide_left, self._wide_passed = CALLS_IN_FLOAT32, PASSED_IN_FLOAT32
         self._given: list[tuple[Ref, int, Tensor, int]] = []
-        """Tensors in 16 bits that the program made from its numbers, with their versions, the numbers and the op."""
+        """Tensors that the program made from its numbers, with their versions, the numbers and the op."""
         self._growing_left = _CALLS_OF_GROWING
         self._halfway: dict[int, Tensor] = {}
         """By op: the error after half of its calls."""
@@ -130,7 +133,7 @@ class SpotChecks(Follower):
             known = written is not None or not self._engine.kind(func).written
             if known and self._due(call, kind):
                 self._follow(call, written)
-                if func is LIFT_FRESH and kind == _NARROW:
+                if func is LIFT_FRESH and kind != _OTHER:
                     self._know_given(call)
             else:
                 self._engine.forget_written(func, args, call.kwargs)
@@ -140,14 +143,15 @@ class SpotChecks(Follower):
             self._fail(error)
 
     def _know_given(self, call: Done) -> None:
-        """The numbers from which the program made a tensor in 16 bits are its reference."""
+        """The numbers from which the program made a tensor are its reference."""
         calls = self._recorder.thread_state().calls
         running = calls[-1] if calls else None
         data = given_numbers(running[FUNCTION], running[ARGS], running[KWARGS]) if running is not None else None
         if data is None or call.out.numel() > LARGEST_GIVEN or not call.out.dtype.is_floating_point:
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
-            exact = torch.as_tensor(data, dtype=torch.float32).to(call.out.device, copy=True)
+            wide = self._shadows.wide_of(call.out.dtype)
+            exact = torch.as_tensor(data, dtype=wide).to(call.out.device, copy=True)
             if exact.shape == call.out.shape:
                 self._given = [
                     *self._given[1 - _MOST_GIVEN :],
@@ -193,7 +197,7 @@ class SpotChecks(Follower):
         narrow = kind == _NARROW or self.narrow and self._concerned(call[2:4])
         if not narrow and (kind == _OTHER or not self._wide()):
             return False
-        if not self._fits(number, call[2:]) or _work(call) > LARGEST_PRODUCT or self._full(call.out):
+        if not self._fits(number, call[2:]) or not self._affordable(call) or self._full(call.out):
             return False
         calls = self._calls[number] = self._calls.get(number, 0) + 1
         if calls > CALLS_OF_ONE:
@@ -258,6 +262,16 @@ class SpotChecks(Follower):
         if self._large_left <= 0 or not self._small(value, LARGEST_OWN) or not self._is_own(self._recorder.ops[number]):
             return False
         self._large_left -= max(t.numel() for t in tensors_of(value))
+        return True
+
+    def _affordable(self, call: Done) -> bool:
+        """Whether a matmul or a convolution is small enough, or one of few larger ones."""
+        work = _work(call)
+        if work <= LARGEST_PRODUCT:
+            return True
+        if work > min(LARGEST_OWN_PRODUCT, self._products_left) or not self._is_own(self._recorder.ops[call.number]):
+            return False
+        self._products_left -= work
         return True
 
     def _fits_to_write(self, value: Any) -> bool:

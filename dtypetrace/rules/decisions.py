@@ -36,6 +36,8 @@ _TIED = ROUNDING / 16
 meant to be equal, such as a grid's and its bounds, of which in every dtype the last bit decides."""
 _OTHERS_BY_CAST = 0.02
 """The same where one cast of a wider number makes the difference, which would have been there to choose by."""
+_WHOLE = 1.0
+"""The error of numbers, in whole ones, from which on each of their integers is another."""
 _OF_DRAWS = 0.25
 """How many draws are compared for each one of which half a dtype's digits are left, that one of those takes part."""
 _FAR = 64
@@ -54,7 +56,8 @@ def choices(losses: Losses) -> list[int]:
         if p.others < _OTHERS_BY_CAST or op.phase not in FORWARD:
             continue
         if is_cast(op):
-            counts = p.others >= _OTHERS and not _on_bounds(losses, number) and _serves_as_index(losses, number)
+            counts = p.others >= _OTHERS and not _on_bounds(losses, number)
+            counts = counts and (_serves_as_index(losses, number) or _counts_out(losses, number))
         elif op.outputs[:1] == ("bool",):
             zero = _made_zero(losses, number)
             # what is zero beside others is nothing, but not what one divides by
@@ -123,6 +126,17 @@ def _chosen(losses: Losses, number: int) -> bool:
 def _serves_as_index(losses: Losses, number: int) -> bool:
     below = (losses.run.ops[n] for n, _ in losses.run.below([number], lambda n: is_move(losses.run.ops[n])))
     return any(tagged(op, "picks", "places") and any(i.dtype in REAL for i in op.inputs) for op in below)
+
+
+def _counts_out(losses: Losses, number: int) -> bool:
+    """Whether integers that a program made of float32 numbers are places, whose distances it takes or which it reads
+    one by one, and are whole ones away. Samples of sound in 32 bits are as far away, and nobody hears it."""
+    run = losses.run
+    if number in losses.in_16_bits or losses.error_before(number) < _WHOLE:
+        return False
+    still = lambda n: is_move(run.ops[n])
+    below = [n for n, _ in run.below([number], still, _FAR) if not still(n) or tagged(run.ops[n], "observed")]
+    return any(tagged(run.ops[n], "difference", "observed") for n in below)
 
 
 def merged_ranks(losses: Losses) -> list[int]:

@@ -205,11 +205,15 @@ def _of_the_written(run: Run, op: Op) -> str:
 
 
 def _was_narrow(run: Run, op: Op, index: int) -> bool:
-    """Whether the wide value is a widened copy of narrow ones, as master weights are.
+    """Whether the wide value is a widened copy of narrow ones, as master weights are, or one that an optimizer trains:
+    its digits stay where they are.
 
     What was computed from such a copy is new, unless it is a weight's own next value.
     """
     value, target = op.inputs[index], op.inputs[destination(op)]
+    made = run.ops[value.producer] if value.producer >= 0 else None
+    if target.holder == "parameter" and made is not None and made.phase == "optimizer" and not is_cast(made):
+        return True
     line = graph.lineage(run.recording, value.event)
     copied = line is not None and line.root.how == "cast" and target.dtype in line.root.source
     return copied and (target.holder == "parameter" or not _computed(run, value))

@@ -144,6 +144,7 @@ def _order(first: Mapping[_When, int], f: Finding) -> tuple[float, ...]:
         f.kind != "plan",
         f.kind not in _DESTROYED,
         f.kind not in _WRONG,
+        f.kind not in _WRONG and f.code != "DT307",
         -reach.flops,
         -reach.bytes,
         since,

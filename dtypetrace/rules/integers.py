@@ -37,6 +37,8 @@ _FRACTIONS = 0.1
 """Share of the numbers written that lose a fraction."""
 _MERGED = 0.1
 """Share of neighbours that become equal."""
+_HASHED = 0.9
+"""Share of integers that do not fit where they are hashes or random: of token ids or labels, most do."""
 _COLLIDED = 0.02
 """Share of different keys that become equal: of a hash in 32 bits, none of a sample."""
 _LARGE = 0.25
@@ -88,7 +90,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if made in REAL:
         return _merged(run, v, op) if v.spoilt >= _MERGED * v.exact else None
     if not floats and (is_cast(op) or name_of(op) == "copy"):
-        return _wrapped(run, v, op) if not (_taken_apart(run, v.op) or _is_phase(run, v.op)) else None
+        return _wrapped(run, v, op) if not (_taken_apart(run, v) or _is_phase(run, v.op)) else None
     if tagged(op, "not"):
         return _inverted(run, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
     if not floats:
@@ -176,10 +178,12 @@ def _only_sizes(run: Run, number: int) -> bool:
     return bool(uses) and all(_by_size(run, n) or real(run.ops[n]) for n in uses)
 
 
-def _taken_apart(run: Run, number: int) -> bool:
+def _taken_apart(run: Run, v: Value) -> bool:
     """Whether a cast of integers may wrap on purpose: what it made, perhaps subtracted since, or what it took goes on
-    as bits or as a rest of a division; or nothing takes what it made. A shift to the right that brings the sign of a
-    wrapped number along, and whose result is a quantity, is no such use."""
+    as bits or as a rest of a division; or nothing takes what it made, and that is the low bits of a product, or of
+    numbers that next to never fit. A shift to the right that brings the sign of a wrapped number along, and whose
+    result is a quantity, is no such use."""
+    number = v.op
     source, dtype = run.ops[number].inputs[-1].producer, run.ops[number].outputs[0]
     stays = lambda n: run.moves(n) or tagged(run.ops[n], "sum") and run.ops[n].outputs[0] == dtype
     below = [n for n, _ in run.below([number], stays, _FAR)]
@@ -189,7 +193,9 @@ def _taken_apart(run: Run, number: int) -> bool:
     made = [run.ops[n] for n in below]
     taken = [run.ops[n] for n, _ in run.below([source], run.moves, _FAR)] if source >= 0 else []
     used = any(not (is_move(op) or tagged(op, "equal", "like")) for op in made)
-    return not used or any(map(_of_bits, (*made, *taken)))
+    above = graph.ops_above(run.ops, [source], most=_FAR)
+    low = v.spoilt >= _HASHED * v.exact or any(_of_bits(run.ops[n]) or tagged(run.ops[n], "product") for n in above)
+    return not used and low or any(map(_of_bits, (*made, *taken)))
 
 
 def _is_phase(run: Run, number: int) -> bool:
@@ -217,7 +223,7 @@ def _largest_angle(run: Run, number: int, largest: float) -> float:
 
 def _of_bits(op: Op) -> bool:
     """Whether an op takes numbers by their bits, or by their rest: also what it reads as another dtype."""
-    read_otherwise = op.effect == "view" and op.inputs[0].dtype != op.outputs[0]
+    read_otherwise = op.effect == "view" and bool(op.inputs) and op.inputs[0].dtype != op.outputs[0]
     return read_otherwise or tagged(op, "bits", "remainder")
 
 

@@ -218,11 +218,23 @@ class Losses:
         apart = self._apart(number)
         if apart:
             return apart[0]
+        if (kept := self._rounds_round_after_round(number)) >= 0:
+            return kept
         way = self._way(number)
         if len(way) > 1 and not self._rounds(way[-1]):
             # ops inside one call of torch's are one op where they are alike, and a way comes back to itself
             return max(filter(self._rounds, self._behind(number)), key=lambda n: self.of[n].introduced, default=way[-1])
         return way[-1] if len(way) > 1 else -1
+
+    def _rounds_round_after_round(self, number: int) -> int:
+        """Of a state that is carried on: the op in its loop that rounds the most, where no rounding from outside of the
+        loop is near it; -1 for none."""
+        if not self.compounds(number) or not self.comes_back(number):
+            return -1
+        inside = {n: self.of[n].introduced for n in {number, *self._behind(number)} if self.comes_back(n)}
+        worst = max(inside, key=inside.__getitem__)
+        outside = (self.of[n].total for n in self._behind(number) if n not in inside)
+        return worst if inside[worst] >= JUMP * max(outside, default=0.0) else -1
 
     def _rounds(self, number: int) -> bool:
         """Whether most of the error of an op's result is its own."""

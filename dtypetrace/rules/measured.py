@@ -188,13 +188,25 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return cause.how == "infinite" and not p.spoiled and p.total >= LOST
     if p.spoiled or cause.how != "amplified":
         return True
-    if losses.asks_for_rounding(cause.op):
+    if losses.asks_for_rounding(cause.op) or _meets_rounded(losses, cause):
         return False
     if _leaves_only_rounding(losses.run, cause):
         return False
     if losses.cancels(cause.op) or losses.compares_models(cause):
         return losses.goes_through(number, cause)
     return p.total >= LOST or losses.jumps(cause.op) or losses.compounds(cause.op)
+
+
+def _meets_rounded(losses: Losses, cause: Cause) -> bool:
+    """Whether what float32 rounded off numbers that the program gave shows only beside others that came to float32 from
+    elsewhere, such as a file: those are as rounded, and nobody knows by how much."""
+    run = losses.run
+    if cause.rounded < 0 or cause.op in losses.in_16_bits or not tagged(run.ops[cause.rounded], "conversion"):
+        return False
+    sides = [i.producer for i in run.ops[cause.op].inputs if i.dtype in REAL and i.shape]
+    above = {n for side in sides for n in {side, *graph.ops_above(run.ops, [side])}}
+    unknown = lambda n: n < 0 or n not in losses.of and tagged(run.ops[n], "conversion")
+    return any(unknown(n) or any(i.producer < 0 for i in run.ops[n].inputs) for n in above)
 
 
 def _said_of_result(losses: Losses, number: int, cause: Cause) -> str:

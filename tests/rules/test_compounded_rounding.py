@@ -30,6 +30,9 @@ DAMAGED = {
     "rate, w = torch.tensor(0.1).bfloat16(), torch.ones(8)\nfor _ in range(400):\n    rate = rate * factor\n    w -= rate * 1e-3 * w",
 }  # fmt: skip
 HEALTHY = {
+    "a state of a fast filter": "x, state = torch.rand(4, 24) + 0.5, torch.zeros(4, 24, dtype=torch.bfloat16)\n"
+    "keep = torch.full((24,), 0.9)\nfor _ in range(600):\n    new = keep * state.float() + (1 - keep) * x\n"
+    "    shown, state = (new * 2).half(), new.to(state.dtype)\nprint(shown.sum().item())",
     "a rate in float32 that is cast where it is used": "factor, rate, w = torch.tensor(0.999), torch.tensor(0.1), torch.ones(8)\n"
     "for _ in range(300):\n    rate = rate * factor\n    w -= rate.bfloat16() * 1e-3 * w",
     "a rate that is halved": "rate, w = torch.tensor(0.1).bfloat16(), torch.ones(8)\n"

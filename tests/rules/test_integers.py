@@ -435,3 +435,20 @@ def test_phases_that_wrap_where_the_angle_does(text, tmp_path):
 def test_angles_of_integers_that_wrap_elsewhere(text, tmp_path):
     program = programs.run(tmp_path, STEPS + text, before="torch.manual_seed(0)", numerics=True)
     assert "DT301" in [f.code for f in program.findings if f.severity == "warning"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "codes"),
+    [
+        ("torch.tensor([100 * i for i in range(1000)])", ["DT301"]),
+        ("torch.randint(0, 119_547, (4000,))", ["DT301"]),
+        ("torch.randint(0, 60_000, (4000,))", []),
+        ("torch.randint(0, 2**62, (4000,))", []),  # next to nothing fits: the low bits are meant
+        ("torch.arange(4000) * 2_654_435_761", []),  # a hash
+        ("torch.arange(4000) * 2_654_435_761 >> 7", []),
+    ],
+)
+def test_integers_that_are_only_saved(numbers, codes, tmp_path):
+    text = f"import io\nkept = ({numbers}).to(torch.uint16)  # born\ntorch.save(kept, io.BytesIO())"
+    program = programs.run(tmp_path, text, numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == codes

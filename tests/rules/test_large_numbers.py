@@ -37,6 +37,44 @@ def test_integers_of_rounded_numbers_that_serve_as_indices(places, codes, tmp_pa
     assert [f.code for f in program.findings if f.severity != "note"] == codes
 
 
+DIGITS = {
+    "the time between two steps": (
+        "last = None\nfor i in range(9):\n    now = torch.tensor(1.6e9 + 0.01 * i)  # born\n"
+        "    gap = 0.0 if last is None else (now - last).item()\n    last = now\nprint(gap)",
+        ["DT308"],
+    ),
+    "cut points in samples": (
+        "begin = torch.tensor([10_800 + i / 7 for i in range(99)])  # born\n"
+        "at = torch.floor(begin * 44_100 + 0.5).long()\nprint(at.diff().max().item())",
+        ["DT308"],
+    ),
+    "cut points near the start": (
+        "begin = torch.tensor([i / 7 for i in range(99)])\n"
+        "at = torch.floor(begin * 44_100 + 0.5).long()\nprint(at.diff().max().item())",
+        [],
+    ),
+    "samples of sound in 32 bits": (
+        "wave = torch.tensor([0.9 * i / 999 for i in range(999)])\npcm = (wave * (2**31 - 1)).to(torch.int32)\n"
+        "back = torch.frombuffer(bytearray(pcm.numpy().tobytes()), dtype=torch.int32).float() / 2**31\n"
+        "print((back - wave).abs().max().item())",
+        [],
+    ),
+    "a result beside what was worked out by hand": (
+        "worst = (torch.arange(40).float() * 0.1 - torch.tensor([0.1 * i for i in range(40)])).abs().max()\nprint(worst.item())",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIGITS)
+def test_numbers_of_pythons_that_float32_rounds(name, tmp_path):
+    text, codes = DIGITS[name]
+    program = programs.run(tmp_path, text, numerics=True)
+    serious = [f for f in program.findings if f.severity != "note"]
+    assert [f.code for f in serious] == codes
+    assert all(program.line("# born") == f.culprit.origin.place.line for f in serious)
+
+
 @pytest.mark.parametrize(
     ("grid", "codes"),
     [

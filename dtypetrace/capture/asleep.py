@@ -101,6 +101,8 @@ class Lookout(Counter):
         self._asleep = False
         self._inside: tuple[weakref.ref[nn.Module], _OneCall] | None = None
         """The outermost module that runs, and its table of hooks during the call."""
+        self._last: tuple[weakref.ref[nn.Module], _OneCall] | None = None
+        """The same of the last such call."""
         self._heard = 0
         self._replaced: list[Replaced] = []
         self._door: Callable[[], None] | None = None
@@ -123,6 +125,7 @@ class Lookout(Counter):
     def remove(self) -> None:
         """Restores everything."""
         self.wakes()
+        self._last = None
         while self._replaced:
             self._replaced[-1].restore()
             self._replaced.pop()
@@ -266,13 +269,14 @@ class Lookout(Counter):
         """Stops listening for the time of a call."""
         self._heard += 1
         own = module.__dict__.get(_OWN_HOOKS)
-        table = _OneCall(own, self._left) if own is not None else None
-        if table is not None:
-            self._inside = weakref.ref(module), table
+        call = self._last
+        if call is None or call[0]() is not module or call[1].program is not own:
+            call = self._last = (weakref.ref(module), _OneCall(own, self._left)) if own is not None else None
+        self._inside = call
         self.armed = False
         global_hooks.arm(False)
-        if table is not None:
-            module.__dict__[_OWN_HOOKS] = table
+        if call is not None:
+            module.__dict__[_OWN_HOOKS] = call[1]
 
     def _left(self, module: nn.Module, args: Any, result: Any) -> None:
         """The call has ended."""

@@ -145,16 +145,17 @@ def listens() -> bool:
 def arm(on: bool) -> None:
     """Like :func:`settle`, after a Watch that is detached has begun or ended to listen for calls of modules: only the
     table for that changes, which happens twice in each step."""
+    tables = private.module_internals.__dict__
     with threads.lock():
-        current = getattr(private.module_internals, _CALLS, None)
-        if on and not isinstance(current, HookTable):
+        current = tables.get(_CALLS)
+        if on and type(current) is not HookTable:
             table = _made.get(id(current))
             if table is None or _aside:
                 settle()
             else:
-                setattr(private.module_internals, _CALLS, table)
-        elif not on and isinstance(current, HookTable) and not threads.everyone() and not _asked(_CALLS):
-            setattr(private.module_internals, _CALLS, current.program)
+                tables[_CALLS] = table
+        elif not on and type(current) is HookTable and not threads.everyone() and not threads.armed():
+            tables[_CALLS] = current.program
 
 
 def put_aside(aside: bool) -> None:

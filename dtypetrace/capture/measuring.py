@@ -107,7 +107,16 @@ def after_step(recorder: Session, optimizer: Any) -> None:
     if recorder.values is not None:
         try:
             recorder.values.cached.step_ended(recorder.ops)
-            recorder.values.step_ended(optimizer, recorder.ops)
+            recorder.values.step_ended(optimizer)
+        except Exception as error:
+            _give_up(recorder, error)
+
+
+def goes_on(recorder: Session) -> None:
+    """The step after it is watched, too."""
+    if recorder.values is not None:
+        try:
+            recorder.values.goes_on(recorder.ops)
         except Exception as error:
             _give_up(recorder, error)
 

@@ -225,6 +225,8 @@ class ModuleHooks:
             self.windows.step_ended(optimizer)
         elif self.steps is not None and recorder.steps_done >= self.steps:
             raise SystemExit(0)
+        if self.windows is None or self.windows.attached:
+            self._follow(lambda: measuring.goes_on(recorder))
 
     def _plan(self, optimizer: Any, place: int) -> None:
         """Records the precision plan of each model when an optimizer steps for the first time."""

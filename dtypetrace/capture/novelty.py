@@ -47,8 +47,8 @@ _DEEPEST, _MOST_STACKS = 48, 512
 """The program's frames that are compared; stacks that are kept."""
 _MOST_LEAVES = 64
 """Arguments of one call that are compared."""
-_AT_ONCE = 4
-"""Submodules whose weights are compared at each call, one where it does not pay to look: the dtypes of a large model
+_AT_ONCE = 8
+"""Submodules whose weights are compared at each call, none where it does not pay to look: the dtypes of a large model
 are compared over some steps."""
 _MOST_SAID = 12
 """Ranges of watched steps that a report names."""
@@ -266,7 +266,7 @@ class Novelty:
             if len(self._weights) >= _MOST_PLACES:
                 self._weights.clear()
             known = self._weights[id(module)] = _Weights(module)
-        return known.dtypes(_AT_ONCE if self.looks(self._steps + 1) else 1)
+        return known.dtypes(_AT_ONCE if self.looks(self._steps + 1) else 0)
 
 
 def _named(first: int, last: int, why: str) -> str:

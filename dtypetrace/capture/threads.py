@@ -53,6 +53,11 @@ def counters() -> list[Listens]:
     return list(_counters.values())
 
 
+def armed() -> bool:
+    """Whether anything listens for calls of modules, in any thread."""
+    return any(one.armed for one in list(_counters.values()))
+
+
 def everyone() -> list[Watching]:
     """Every Watch that is running."""
     return list(_watches.values())

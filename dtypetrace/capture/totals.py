@@ -84,14 +84,19 @@ class Totals(Generic[Key]):
                 rows = torch.stack(parts).view(len(waiting), -1)
                 self.add_rows([key for key, _ in waiting], self._more(rows) if self._more is not None else rows)
 
-    def read(self) -> dict[Key, dict[str, float]]:
-        """All rows, by key and column. Waits for each device once."""
+    def read(self, having: str = "") -> dict[Key, dict[str, float]]:
+        """All rows, by key and column; ``having``: only those in which that column, a count, is not zero. Waits for
+        each device once, with ``having`` twice."""
         found: dict[Key, dict[str, float]] = {}
         join = _REDUCES[self._reduce][1]
         for device in list(self._waiting):
             self._fold(device)
         for places, table in self._tables.values():
-            for key, row in zip(places, table[: len(places)].tolist()):
+            keys, rows = list(places), table[: len(places)]
+            if having:
+                chosen = rows[:, self.columns.index(having)].nonzero()[:, 0]
+                keys, rows = [keys[n] for n in chosen.tolist()], rows[chosen]
+            for key, row in zip(keys, rows.tolist()):
                 known = found.get(key)
                 found[key] = {c: join(v, known[c]) if known else v for c, v in zip(self.columns, row)}
         return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -99,6 +98,8 @@ class Values:
         self._serial = 0
         self.looking = True
         """Whether this step is measured completely."""
+        self._unjudged = False
+        """Whether such a step has ended, and nothing was decided from it yet."""
         self._steps = 0
         self._stepped: frozenset[int] = frozenset()
         self._vanished: dict[int, float] = {}
@@ -208,16 +209,16 @@ class Values:
     def damaging(self) -> frozenset[int]:
         """The ops that have made a value that is not finite, and those whose updates of kept tensors were mostly lost
         since this was asked before: of those, only what comes from then on counts. Waits for the device."""
-        found = set()
-        for value in self.read():
-            due, done = self._arrived.get(value.op, (0, 0))
-            lost = 2 * (value.done - done) < value.due - due
-            if lost and value.op not in self._sound:
-                self._sound[value.op] = due, done
-                value = replace(value, due=value.due - due, done=value.done - done)
-            self._arrived[value.op] = value.due, value.done
-            if value.made or lost:
-                found.add(value.op)
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
+            self._fold()
+            made, changed = self._outputs.outputs.read("made"), self._changes.read("due")
+        found = {number for number in made if number >= 0}
+        for number, row in changed.items():
+            before, now = self._arrived.get(number, (0, 0)), (int(row["due"]), int(row["done"]))
+            if 2 * (now[1] - before[1]) < now[0] - before[0]:
+                found.add(number)
+                self._sound.setdefault(number, before)
+            self._arrived[number] = now
         return frozenset(found)
 
     def rest(self) -> None:
@@ -226,7 +227,7 @@ class Values:
         self.increments.rest()
         self.cached.rest()
 
-    def step_ended(self, optimizer: Any, ops: Sequence[GrowingOp]) -> None:
+    def step_ended(self, optimizer: Any) -> None:
         """An optimizer's step has ended: decides what is measured from here on.
 
         Ops in float16, those that came near the limits of another dtype (the square of a value would be infinite, or
@@ -240,10 +241,15 @@ class Values:
         self._steps += 1
         if self._steps < _FIRST_STEPS:
             return
-        if self.looking:
+        self._unjudged |= self.looking
+        self.looking = self._steps % _EACH == _EACH - 1
+
+    def goes_on(self, ops: Sequence[GrowingOp]) -> None:
+        """The step that begins is watched, too."""
+        if self._unjudged:
+            self._unjudged = False
             with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
                 self._judge(ops)
-        self.looking = self._steps % _EACH == _EACH - 1
 
     def _judge(self, ops: Sequence[GrowingOp]) -> None:
         for op in ops:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 
 from .. import graph
 from ..parts import attempt
@@ -274,6 +275,8 @@ def _judged(recording: Recording, refused: Refused) -> Judged:
         weights = f"weights that are trained in {chosen.dtype}" if leaves.kind == "trained" else "another model"
         said = f"{chosen.dtype} is born here: it is computed with {weights}"
         flow = (FlowStep(leaves.place, leaves.op or "", "", chosen.dtype, chosen.dtype, "value", said=said), *flow[1:])
+    if culprit.origin.kind == "parameter" and flow and len(culprit.origin.place.stack) < len(flow[0].place.stack):
+        flow = (replace(flow[0], place=culprit.origin.place), *flow[1:])  # a whole model's
     if culprit.dtype.startswith("python") and culprit.origin.place.stack[:1] != site.stack[:1]:
         flow = (FlowStep(culprit.origin.place, "", "", chosen.dtype, chosen.dtype, "value"),)
     meets = FlowStep(site, refused.op, refused.module, chosen.dtype, verdict.expected or chosen.dtype, "value")
@@ -373,7 +376,9 @@ def _operand(recording: Recording, witness: Witness, measure: str | None, site: 
     else:
         origin = graph.origin(recording, witness.event, measure, witness.name or None)
         origin = replace(origin, name=origin.name or _made_for(recording, witness, measure, refused))
-        origin = _handed_over(recording, witness, measure, refused) or origin
+        origin = (
+            _handed_over(recording, witness, measure, refused) or _of_whole_model(recording, witness, refused) or origin
+        )
     return Operand(
         witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin, written, bool(handed)
     )
@@ -388,6 +393,22 @@ def _made_for(recording: Recording, witness: Witness, measure: str | None, refus
     return held[0] if len(held) == 1 else None
 
 
+def _of_whole_model(recording: Recording, witness: Witness, refused: Refused) -> Origin | None:
+    """The line that makes a model whose parameters all have their dtype by default, where its constructor makes them at
+    several lines: none of those decided it."""
+    events = [recording.events[p.event] for p in refused.model if p.event >= 0]
+    if witness.holder != "parameter" or {p.dtype for p in refused.model} != {witness.dtype}:
+        return None
+    if len(events) < len(refused.model) or any(e.how != "parameter" or e.explicit or e.default >= 0 for e in events):
+        return None
+    stacks = [graph.place_of(recording, e.place).stack[::-1] for e in events]
+    shared = [same[0] for same in takewhile(lambda same: len(set(same)) == 1, zip(*stacks))]
+    inner = {stack[len(shared)].function.rpartition(".")[2] for stack in stacks if len(stack) > len(shared)}
+    if not shared or not shared[-1].user or inner != {"__init__"} or any(len(s) == len(shared) for s in stacks):
+        return None
+    return Origin("parameter", recording.events[witness.event].name or witness.name, None, Place(tuple(shared[::-1])))
+
+
 def _handed_over(recording: Recording, witness: Witness, measure: str | None, refused: Refused) -> Origin | None:
     """The line where a result of weights in a wider dtype leaves their model, if these are right: they are trained, or
     are another model's, and the program went on computing with the result outside of any module."""
@@ -400,13 +421,24 @@ def _handed_over(recording: Recording, witness: Witness, measure: str | None, re
         kind, root = "computed", _of_another_model(recording, witness, measure, refused)
     number = graph.last_alone(recording, witness, root) if root >= 0 else -1
     if kind == "computed":  # what a library makes of it is not the program's
-        number = next((n for n in graph.first_operands(recording.ops, number) if _own(recording, n)), -1)
-        number = number if number >= 0 and not recording.ops[number].module else -1
+        number = _left_modules(recording, number, root)
     if number < 0 or recording.ops[number].phase not in FORWARD:
         return None
     op = recording.ops[number]
     place, site = graph.place_of(recording, op.place), graph.place_of(recording, refused.place)
     return Origin(kind, recording.events[root].name, op.op, place) if place.user_frame != site.user_frame else None
+
+
+def _left_modules(recording: Recording, number: int, root: int) -> int:
+    """The last op on the program's own line, outside of any module, that made a value of an event's dtype; -1 where
+    there is none. What an earlier state of this model left outside, such as the scales of its codes, comes from it."""
+    ops = recording.ops
+    nearest = next((n for n in graph.first_operands(ops, number) if _own(recording, n)), -1)
+    if nearest < 0 or not ops[nearest].module:
+        return nearest
+    above = graph.ops_above(ops, [number], lambda op: [i for i in op.inputs if i.event == root])
+    made = (n for n in above if ops[n].effect == "new" and any(i.event == root for i in ops[n].inputs))
+    return next((n for n in made if not ops[n].module and ops[n].phase == "other" and _own(recording, n)), -1)
 
 
 def _own(recording: Recording, number: int) -> bool:

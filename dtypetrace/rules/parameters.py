@@ -7,7 +7,7 @@ from __future__ import annotations
 from .. import graph
 from ..records import FORWARD, Event, Op, Parameter
 from ..tables.dtypes import FLOATING, HALF, bytes_of
-from ..tables.operators import flops
+from ..tables.operators import flops, is_cast
 from . import titles
 from .autocast_off import ran_under
 from .collision import Collision, Majority, Verdict
@@ -43,11 +43,23 @@ def trained_beside_frozen(case: Collision) -> Verdict | None:
         return None
     before = ops[: case.refused.after if case.refused.after >= 0 else None]
     ran = (op for op in before if flops(op) and op.phase in FORWARD and op.outputs[:1] == (dtype,))
-    if not any(i.event in moved and i.dtype == dtype for op in ran for i in op.inputs):
+    ran = (op for op in ran if any(i.event in moved and i.dtype == dtype for i in op.inputs))
+    if all(_casts_for_itself(case, op, case.other(dtype)) for op in ran):
         return None
     return Verdict(
         dtype, f"other trained weights have computed in {dtype}, and {case.other(dtype)} comes from frozen ones"
     )
+
+
+def _casts_for_itself(case: Collision, op: Op, narrow: str) -> bool:
+    """Whether a library cast a narrow value just for this op or those before it, as adapters do: that is no work in a
+    wider dtype."""
+    ops = case.recording.ops
+    values = [i.producer for i in op.inputs if i.holder is None and i.producer >= 0]
+    above = (ops[n] for value in values for n in graph.first_operands(ops, value))
+    cast = next((o for o in above if is_cast(o)), None)
+    narrowed = cast is not None and any(i.dtype == narrow for i in cast.inputs)
+    return narrowed and cast is not None and not graph.runs_own_line(case.recording, cast)
 
 
 def float64_from_numpy(case: Collision) -> Verdict | None:

@@ -142,17 +142,18 @@ def _root(case: Collision, witness: Witness) -> str:
 
 
 def made_like_another(case: Collision) -> Verdict | None:
-    """Under autocast, a tensor that took its dtype from another one is right where autocast's result is written into it
-    in place: the cast belongs to what is written."""
+    """Under autocast, a buffer, or a tensor that took its dtype from another one, is right where autocast's result is
+    written into it in place: the cast belongs to what is written."""
     into = next((w for w in case.sides if w.index == 0 and is_destination(case.refused.op, w.argument, w.index)), None)
     compute = case.refused.autocast.partition(":")[2]
     if into is None or into.dtype == compute or len(case.present) != 2 or into.event < 0:
         return None
     made, values = case.recording.events[into.event], [w for w in case.sides if w is not into]
-    if made.how != "factory" or not made.reads or {_root(case, w) for w in values} != {"autocast"}:
+    kept = into.holder == "buffer" and wider(into.dtype, compute)
+    if not (kept or made.how == "factory" and made.reads) or {_root(case, w) for w in values} != {"autocast"}:
         return None
-    name = into.name or "what it is written into"
-    return Verdict(into.dtype, f"{name} was made like another tensor, in {into.dtype}")
+    name, why = into.name or "what it is written into", "is kept" if kept else "was made like another tensor,"
+    return Verdict(into.dtype, f"{name} {why} in {into.dtype}")
 
 
 def autocast_region(case: Collision) -> Verdict | None:

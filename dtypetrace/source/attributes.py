@@ -7,10 +7,11 @@ function reads from the object. Pure functions over parsed files.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..records.text import ParsedFile
+from ..tables.operators import tagged
 from .expressions import Function, dotted, function_around, last_part, passed
 
 Files = Mapping[str, ParsedFile]
@@ -25,7 +26,7 @@ class Setting:
     default: tuple[str, ast.expr] | None
     """What the class itself says, if a constructor's call leaves it out."""
     reads: int
-    """How many places read it."""
+    """How many places read it; tensors that one function makes beside each other, as keys and values, count once."""
 
 
 def setting(files: Files, path: str, node: ast.Attribute) -> Setting | None:
@@ -43,8 +44,22 @@ def setting(files: Files, path: str, node: ast.Attribute) -> Setting | None:
             return None
         omitted |= value is None
         given += [(name, value)] if value is not None else []
-    reads = sum(1 for name, n in _uses(files, node.attr) if made in _classes_of(files, name, n))
+    uses = [(files[name], n) for name, n in _uses(files, node.attr) if made in _classes_of(files, name, n)]
+    reads = 1 if of_twins(uses) else len(uses)
     return Setting(tuple(given), (at, default) if omitted and default is not None else None, reads)
+
+
+def of_twins(uses: Sequence[tuple[ParsedFile, ast.AST]]) -> bool:
+    """Whether all places that read a dtype are in one function, where each makes a new tensor in it."""
+    calls = [_making(file, node) for file, node in uses]
+    return None not in calls and len({function_around(file, node) for file, node in uses}) == 1
+
+
+def _making(file: ParsedFile, node: ast.AST) -> ast.Call | None:
+    """The call of a factory that takes an expression as its dtype; None for any other use."""
+    keyword = file.parents.get(node)
+    call = file.parents.get(keyword) if isinstance(keyword, ast.keyword) and keyword.arg == "dtype" else None
+    return call if isinstance(call, ast.Call) and tagged(last_part(call.func), "takes_dtype") else None
 
 
 def _class_of(files: Files, path: str, node: ast.Attribute) -> ast.ClassDef | None:

@@ -111,7 +111,7 @@ class Finder:
             inside = [a for a in assignments_in(scope, name) if scope is not file.tree or _outside(file, a)]
             values = [a.value for a in inside if a.value is not None]
             if values:
-                for value in values if _reads(scope, name) == 1 else ():
+                for value in values if _read_once(file, scope, name) else ():
                     yield from self.follow(At(at.file, value, level), depth + 1)
                 return
             if isinstance(scope, Function) and name in _names(scope):
@@ -210,11 +210,12 @@ class Finder:
             yield from self.follow(At(at.file, expression, at.level), depth + 1)
 
 
-def _reads(scope: ast.AST, name: str) -> int:
-    """How often a name or attribute is read: if several read it, one call must not change it."""
-    names = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
-    attributes = [n for n in ast.walk(scope) if isinstance(n, ast.Attribute) and n.attr == name]
-    return len(names) + sum(isinstance(n.ctx, ast.Load) for n in attributes)
+def _read_once(file: ParsedFile, scope: ast.AST, name: str) -> bool:
+    """Whether one place reads a name or attribute, or only the twins that one function makes: if several read it, one
+    call must not change it."""
+    nodes = (n for n in ast.walk(scope) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load))
+    uses = [n for n in nodes if getattr(n, "id", getattr(n, "attr", "")) == name]
+    return len(uses) == 1 or attributes.of_twins([(file, n) for n in uses])
 
 
 # ---------------------------------------------------------------- functions and their arguments

@@ -36,6 +36,9 @@ _NO_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Starred)
 """Expressions that are not tensors, so no cast can follow them."""
 
 
+_ONLY_READS = (ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Constant, ast.expr_context)
+"""What an expression consists of that may run twice: it only reads a variable or a part of it."""
+
 _DECIDED = "cast", "factory", "conversion", "parameter", "load"
 """Kinds of origins for which a call of a library may name the dtype."""
 
@@ -250,8 +253,9 @@ def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
     spot = spot_at(recording, place)
     if spot is None or not isinstance(spot.node, ast.Call) or not isinstance(spot.node.func, ast.Attribute):
         return None
-    torch, owner = torch_name(spot.file), expressions.dotted(spot.node.func.value)
-    if not torch or owner is None or owner.split(".")[0] in (torch, "F"):
+    torch, given = torch_name(spot.file), spot.node.func.value
+    owner = spot.file.segment(given) if all(isinstance(n, _ONLY_READS) for n in ast.walk(given)) else ""
+    if not torch or not owner or owner.split(".")[0] in (torch, "F"):
         return None
     for argument in expressions.arguments(spot.node):
         if value in (expressions.number(argument), spot.file.segment(argument)):

@@ -6,7 +6,9 @@ Pure functions over a :class:`~dtypetrace.records.text.ProgramText`; without the
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..records import Frame, Place
 from ..records.text import ParsedFile, ProgramText
@@ -194,14 +196,42 @@ def dtype_argument(call: ast.Call) -> ast.expr | None:
 
 
 def number(node: ast.AST) -> str | None:
-    """The repr of a number written as a literal (``-1e9`` gives ``-1000000000.0``), else None."""
-    if not isinstance(node, ast.expr):
-        return None
+    """The repr of a number that literals alone make (``-1e9`` gives ``-1000000000.0``, and so does ``-float(10**9)``),
+    else None."""
     try:
-        value = ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError):
+        value = _number(node)
+    except (ArithmeticError, TypeError, ValueError):
         return None
-    return repr(value) if isinstance(value, (int, float, complex)) else None
+    return repr(value) if value is not None else None
+
+
+def _number(node: ast.AST) -> Any:
+    """The number that an expression of literals makes; None for any other expression."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, (int, float, complex)) else None
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
+        value = _number(node.operand)
+        return None if value is None else _UNARY[type(node.op)](value)
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        left, right = _number(node.left), _number(node.right)
+        large = isinstance(node.op, ast.Pow) and not (abs(left or 0) <= _LARGE and abs(right or 0) <= _LARGE)
+        return None if left is None or right is None or large else _BINARY[type(node.op)](left, right)
+    if isinstance(node, ast.Call) and dotted(node.func) in ("float", "int") and len(arguments(node)) == 1:
+        value = _number(node.args[0]) if node.args else None
+        return None if value is None else {"float": float, "int": int}[str(dotted(node.func))](value)
+    return None
+
+
+_UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_LARGE = 128
+"""No power of more is computed."""
 
 
 def written(text: ProgramText, frame: Frame, value: str) -> str | None:

@@ -1,0 +1,116 @@
+"""Births that are not at the line where torch sees the dtype first, and diffs that change them there."""
+
+from __future__ import annotations
+
+import textwrap
+
+import programs
+import pytest
+
+BACKWARD = """
+    net, loss_of = nn.Linear(4, 1), nn.HuberLoss()
+    target = torch.zeros(3, 1, dtype=torch.float64)  #!
+    loss = loss_of(net(torch.ones(3, 4)), target)
+    loss.backward()  #@
+"""
+WHOLE = """
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Conv1d(2, 4, 3)
+            self.second = nn.Conv1d(4, 2, 3)
+        def forward(self, x):
+            return self.second(self.first(x))
+    encoder = Encoder()  #!
+    other = nn.Linear(64, 64).half()
+    other(torch.ones(1, 64).half())
+    encoder(torch.ones(1, 2, 9).half())  #@
+"""
+PART = WHOLE.replace("nn.Conv1d(4, 2, 3)", "nn.Conv1d(4, 2, 3).half()").replace("  #!", "")
+PART = PART.replace("self.first = nn.Conv1d(2, 4, 3)", "self.first = nn.Conv1d(2, 4, 3)  #!")
+SCALES = """
+    class Quantised(nn.Module):
+        def __init__(self, linear):
+            super().__init__()
+            self.scales = linear.weight.data.abs().amax(1, keepdim=True) / 127  #!
+            self.register_buffer("codes", (linear.weight.data / self.scales).round().to(torch.int8))
+        def forward(self, x):
+            return F.linear(x, self.codes * self.scales)  #@
+    model = nn.Sequential(nn.Linear(4, 8), Quantised(nn.Linear(8, 2))).to(torch.bfloat16)
+    model(torch.ones(3, 4, dtype=torch.bfloat16))
+"""
+BUFFER = """
+    class Centre(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 4)
+            self.register_buffer("centre", torch.zeros(4))
+        def forward(self, x):
+            h = self.head(x)  #!
+            self.centre.lerp_(h.mean(0), 0.1)  #@
+            return h - self.centre
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        Centre()(torch.ones(3, 4))
+"""
+TWINS = """
+    class Cache:
+        def __init__(self, dtype="float16"):
+            kept = getattr(torch, dtype)
+            self.k = torch.zeros(1, 4, dtype=kept)  #!
+            self.v = torch.zeros(1, 4, dtype=kept)
+        def write(self, k, v):
+            self.k.index_copy_(0, torch.tensor([0]), k)  #@
+            self.v.index_copy_(0, torch.tensor([0]), v)
+    net = nn.Linear(4, 4).to(torch.bfloat16)
+    row = net(torch.ones(1, 4, dtype=torch.bfloat16))
+    Cache().write(row, row)
+"""
+NUMPY = """
+    import numpy as np
+    labels = np.zeros((3, 2), dtype=np.int64)  #!
+    logits = nn.Linear(4, 2)(torch.ones(3, 4))
+    loss = nn.BCEWithLogitsLoss()(logits, torch.from_numpy(labels))  #@
+"""
+ROWS = """
+    import numpy as np
+    rows = np.ones((9, 4), dtype=np.float64)  #!
+    x = torch.from_numpy(rows[:3])
+    nn.Linear(4, 2)(x)  #@
+"""
+BYTES = """
+    import numpy as np
+    raw = np.frombuffer(b"a\\0\\0\\0" * 3, dtype=np.int32)  #!
+    classes = torch.from_numpy(raw.copy()) % 2
+    F.cross_entropy(nn.Linear(4, 2)(torch.ones(3, 4)), classes)  #@
+"""
+NUMBER = """
+    scores = nn.Linear(4, 4).half()(torch.ones(2, 4).half())
+    for i in range(2):
+        row = scores[i].masked_fill(scores[i] > 0, -float(2**30))  #! @
+"""
+PROGRAMS = {
+    "a gradient of a wider target": (BACKWARD, None),
+    "a whole model": (WHOLE, "Encoder() -> Encoder().to(torch.float16)"),
+    "a part of a model": (PART, "nn.Conv1d(2, 4, 3) -> nn.Conv1d(2, 4, 3).to(torch.float16)"),
+    "scales of codes": (SCALES, None),
+    "a running average under autocast": (BUFFER, "h.mean(0) -> h.mean(0).to(self.centre.dtype)"),
+    "keys and values": (TWINS, '"float16" -> "bfloat16"'),
+    "an array of class numbers": (NUMPY, "torch.from_numpy(labels) -> torch.from_numpy(labels).to(torch.float32)"),
+    "an array of rows": (ROWS, "np.float64 -> np.float32"),
+    "an array of a file's bytes": (BYTES, None),
+    "a number that is computed": (NUMBER, "-float(2**30) -> torch.finfo(scores[i].dtype).min"),
+}
+
+
+def marked(program: programs.Program, mark: str) -> set[int]:
+    return {n for n, line in enumerate(program.text.splitlines(), 1) if mark in line.partition("  #")[2]}
+
+
+@pytest.mark.parametrize(("text", "edit"), PROGRAMS.values(), ids=PROGRAMS)
+def test_where_it_was_born(text, edit, tmp_path):
+    program = programs.run(tmp_path, "import torch\n" + textwrap.dedent(text))
+    finding = program.findings[0]
+    assert {finding.culprit.origin.place.user_frame.line} == marked(program, "!")
+    assert {f.line for f in finding.site.stack} & marked(program, "@")
+    if edit is not None:
+        assert [f"{e.before} -> {e.after}" for e in finding.fix.edits] == [edit]

@@ -6,7 +6,6 @@ what happened, not from the optimizer's name. The sums are read once, at the end
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -437,7 +436,7 @@ class _Samples:
 
     def _gradients(self) -> _Gradients | None:
         """The gradients as they are now, None where there are none."""
-        samples, whole, there = [], [], []
+        samples, low, high, there = [], [], [], []
         for tracked, size in zip(self.tracked, self.sizes):
             parameter = tracked.ref()
             gradient = _local(parameter.grad) if parameter is not None else None
@@ -447,15 +446,18 @@ class _Samples:
             there.append(_fits(part, size))
             if part is None or not there[-1]:
                 samples.append(torch.zeros(size, dtype=torch.float32, device=self.device))
-                whole.append(torch.zeros(1, dtype=torch.float32, device=self.device))
+                low.append(samples[-1].new_zeros(()))
+                high.append(low[-1])
                 continue
             samples.append(part.float())
-            whole.append(gradient)
+            assert gradient is not None
+            least, greatest = torch.aminmax(gradient)
+            low.append(least.float())
+            high.append(greatest.float())
         if not any(there):
             return None
         rows = self._rows(samples, self.wide_padding)
-        peaks = torch.stack([peak.float() for peak in torch._foreach_norm(whole, math.inf)])
-        return _Gradients(rows, peaks, self._there(there))
+        return _Gradients(rows, torch.stack(low), torch.stack(high), self._there(there))
 
     def _there(self, values: Iterable[Any]) -> Tensor:
         """Numbers from the host, on the device."""
@@ -471,11 +473,11 @@ class _Samples:
         after = self._values()
         if gradients is None or after is None:
             return
-        samples, peaks, there = gradients
+        samples, low, high, there = gradients
         rates = [t.group["lr"] for t in self.tracked]
         live = self._there(not isinstance(r, (int, float)) or r != 0 for r in rates)
-        finite = torch.isfinite(peaks)
-        zero = there & (peaks == 0)
+        finite = torch.isfinite(low) & torch.isfinite(high)
+        zero = there & (low == 0) & (high == 0)
         usable = there & live & finite & ~zero
         hit = (samples != 0) & usable[:, None]
         self.reached |= hit
@@ -490,7 +492,7 @@ class _Samples:
         change = torch.nan_to_num((after.float() - before.float()).abs(), 0.0, 0.0, 0.0)
         rows = [usable, zero, there & ~finite, *(v.sum(1) for v in (small, size != 0, change))]
         self.sums += torch.stack([r.to(self.sums.dtype) for r in rows])
-        self.peak = torch.maximum(self.peak, torch.where(finite, peaks, 0.0))
+        self.peak = torch.maximum(self.peak, torch.where(finite, torch.maximum(-low, high), 0.0))
         if state:
             self._look_at_state(optimizer, hit)
 
@@ -565,10 +567,11 @@ class _Samples:
 
 
 class _Gradients(NamedTuple):
-    """Each parameter's samples, the largest size of its gradient's values, and which parameters have a gradient."""
+    """Each parameter's samples, their smallest and greatest gradient value, and which parameters have a gradient."""
 
     samples: Tensor
-    peaks: Tensor
+    low: Tensor
+    high: Tensor
     there: Tensor
 
 

@@ -315,6 +315,8 @@ def _cast_back(
         casts += [n for n in makers if replay.ops[n].outputs[:1] != (narrow,)]  # the program casts the others itself
         results.update(dict.fromkeys(makers, narrow))
     back = [n for n in results if n != number]
+    if fits is None and any(_divided_by_again(run, n) for n in back):
+        return ()  # the range that was too wide at its upper end still is at its lower end
     if not back or replay is None or _lost_again(run, replay, number, True, back) is not None:
         return ()
     edits = editing.at_results(run.recording, casts, narrow)
@@ -360,6 +362,20 @@ def _fits(run: Run, number: int, later: int, fits: Callable[[Op, int], bool]) ->
 def _is_small(op: Op, operand: int) -> bool:
     """Whether an op's result is small where one of its operands is large: a softmax, a norm, a division by it."""
     return tagged(op.op, *_SMALL) or tagged(op, *_SMALL) or _divides(op, operand)
+
+
+def _divided_by_again(run: Run, number: int) -> bool:
+    """Whether sums of an op's results divide something: what was divided by a large number may be zero."""
+    if not tagged(name_of(run.ops[number]), "divide"):
+        return False
+
+    def summed(n: int) -> list[int]:
+        return [user for user in run.users[n] if is_move(run.ops[user]) or tagged(run.ops[user], "total")]
+
+    below = set(graph.reached([number], summed))
+    sums = {n for n in below if tagged(run.ops[n], "total")}
+    takers = (run.ops[user] for n in sums for user in run.users[n])
+    return any(_divides(op, n) for op in takers for n, i in enumerate(op.inputs) if i.producer in sums)
 
 
 def _is_divided(op: Op, operand: int) -> bool:

@@ -78,3 +78,11 @@ def test_under_autocast_no_operand_is_cast_that_autocast_casts_back(tmp_path):
     fix = run(tmp_path, text, numerics=True).findings[0].fix
     assert not any("float32" in edit.after for edit in fix.edits)
     assert "cast the operands" not in fix.why and any("outside autocast" in other for other in fix.alternatives)
+
+
+def test_nothing_is_cast_back_whose_sums_divide_later(tmp_path):
+    """Divided by the largest sum, the smallest numbers are zero in float16, and a column of them has the sum zero."""
+    balance = "    p = torch.exp(h @ h.T / 4)\n    p = p / p.sum()\n    first = head(p @ h)\n    p = p / p.sum(0)\n"
+    program = run(tmp_path, HALF + LARGE.replace("900", "4") + balance + "    result = [first, p]\n", numerics=True)
+    fix = next(f for f in program.findings if f.code == "DT301").fix
+    assert not any("float16" in edit.after for edit in fix.edits)

@@ -84,6 +84,7 @@ class Losses:
             self.trials.setdefault(trial.op, []).append(trial)
         self._passed: dict[int, tuple[int, ...]] = {}
         """For each op whose loss was followed: the ops that it came through, from the cause on."""
+        self._all_behind: dict[int, list[int]] = {}
         self._infinite: dict[int, int] = {}
         """For each op whose ways were searched: the op that made its infinities."""
 
@@ -229,7 +230,7 @@ class Losses:
     def _rounds_round_after_round(self, number: int) -> int:
         """Of a state that is carried on: the op in its loop that rounds the most, where no rounding from outside of the
         loop is near it; -1 for none."""
-        if not self.compounds(number) or not self.comes_back(number):
+        if not self.comes_back(number) or not self.compounds(number):
             return -1
         inside = {n: self.of[n].introduced for n in {number, *self._behind(number)} if self.comes_back(n)}
         worst = max(inside, key=inside.__getitem__)
@@ -242,13 +243,17 @@ class Losses:
 
     def _behind(self, number: int) -> list[int]:
         """The measured ops that an op's result was computed from, in all calls."""
+        known = self._all_behind.get(number)
+        if known is not None:
+            return known
         found: dict[int, None] = {}
         waiting = [number]
         while waiting and len(found) < _ABOVE:
             new = [n for n in self.sources(waiting.pop(0)) if n not in found]
             found.update(dict.fromkeys(new))
             waiting += new
-        return list(found)
+        self._all_behind[number] = list(found)
+        return self._all_behind[number]
 
     def rounded_beside(self, cause: Cause) -> list[int]:
         """The other ops whose own rounding an amplified error comes from: those that made most of the error of operands
@@ -362,15 +367,36 @@ class Losses:
 
     def comes_back(self, number: int) -> bool:
         """Whether an op's result is computed from that of its own call before: a state that is carried on."""
-        return number in (self.of[number].above or ()) or number in self._behind(number)
+        alone = number in (self.of[number].above or ())
+        return alone or number in self._may_come_back and number in self._behind(number)
+
+    @cached_property
+    def _may_come_back(self) -> frozenset[int]:
+        """The measured ops that are in a circle, or between two: all but those that can be taken away one after the
+        other, because none of those that are left made their operands."""
+        sources = {n: set(self.sources(n)) for n in self.of}
+        users: dict[int, list[int]] = {}
+        for n, above in sources.items():
+            for a in above:
+                users.setdefault(a, []).append(n)
+        waiting = [n for n, above in sources.items() if not above]
+        while waiting:
+            at = waiting.pop()
+            del sources[at]
+            for user in users.get(at, ()):
+                sources[user].discard(at)
+                if not sources[user]:
+                    waiting.append(user)
+        return frozenset(sources)
 
     def compounds(self, number: int) -> bool:
         """Whether the roundings of an op's operand have one sign and add up in its result: each number of that follows
         from the one before, as in a cumulative product or call after call, and the error is that of hundreds of
         roundings."""
-        above, loops = self._behind(number), self.comes_back(number)
+        loops = self.comes_back(number)
         if not loops and not tagged(self.run.ops[number], "running"):
             return False
+        above = self._behind(number)
         given = [n for n in above if not self.comes_back(n)] if loops else self.sources(number)
         total = max((self.of[n].total for n in given), default=0.0)
         return 0 < JUMP**2 * total <= self.of[number].total

@@ -131,7 +131,8 @@ def taken_from_file(case: Collision) -> Verdict | None:
 
 
 def cast_of_a_part(case: Collision) -> Verdict | None:
-    """Where only a part of a model was cast, the result of that part is wrong where it meets the weights of the rest.
+    """Where only a part of a model was cast, its result is wrong where it meets the weights of the rest, and its
+    weights are wrong where a result of the rest meets them.
 
     Or what is computed from trained ones of these, or from weights that were cast before. Both are on purpose, however
     many weights each has. A cast that covered all that the model had is none of a part.
@@ -146,6 +147,9 @@ def cast_of_a_part(case: Collision) -> Verdict | None:
     if case.refused.wants not in ("agree", "other") or len(case.present) != 2:
         return None
     found = [rest for rest in rests if _cast_later(case, cast, rest, above[case.other(rest)])]
+    if not found and len(rests) == 1 and above[other := case.other(*rests)] & cast:  # what enters that part
+        weights = {w.event for w in sides if w.holder == "parameter"}
+        found = [other] if _cast_later(case, cast, other, weights) else []
     if len(found) != 1 or len(rests) == 2 and not rests <= {events[n].to for n in cast}:
         return None
     rest = found[0]

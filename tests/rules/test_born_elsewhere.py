@@ -28,6 +28,17 @@ WHOLE = """
 """
 PART = WHOLE.replace("nn.Conv1d(4, 2, 3)", "nn.Conv1d(4, 2, 3).half()").replace("  #!", "")
 PART = PART.replace("self.first = nn.Conv1d(2, 4, 3)", "self.first = nn.Conv1d(2, 4, 3)  #!")
+ENTERED = """
+    class Codec(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.quant, self.decoder = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 40), nn.Linear(40, 4))
+        def forward(self, x):
+            return self.decoder(self.quant(x))
+    codec = Codec().to(torch.bfloat16)
+    codec.decoder.to(torch.float32)  #!
+    codec(torch.ones(2, 4, dtype=torch.bfloat16))  #@
+"""
 SCALES = """
     class Quantised(nn.Module):
         def __init__(self, linear):
@@ -92,6 +103,7 @@ PROGRAMS = {
     "a gradient of a wider target": (BACKWARD, None),
     "a whole model": (WHOLE, "Encoder() -> Encoder().to(torch.float16)"),
     "a part of a model": (PART, "nn.Conv1d(2, 4, 3) -> nn.Conv1d(2, 4, 3).to(torch.float16)"),
+    "a part that was cast by itself": (ENTERED, None),
     "scales of codes": (SCALES, None),
     "a running average under autocast": (BUFFER, "h.mean(0) -> h.mean(0).to(self.centre.dtype)"),
     "keys and values": (TWINS, '"float16" -> "bfloat16"'),

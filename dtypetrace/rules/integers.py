@@ -116,10 +116,11 @@ def _from_wrapped(run: Run, number: int, spoilt: set[int]) -> bool:
     return False
 
 
-def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset()) -> bool:
+def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(), event: int = -1) -> bool:
     """Whether what ops made goes on as quantities: floating point, or integers that are divided or compared by size.
 
     apart: ops that do not count, such as those by which an average of integers is computed from itself.
+    event: the birth of what they made, which is known where one line takes several tensors, too.
     """
 
     def goes_on(n: int) -> bool:
@@ -130,7 +131,9 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
     def passes(n: int) -> bool:
         return n not in apart and goes_on(n) and run.ops[n].outputs[0] != "bool"
 
-    taken = [n for n, _ in run.below(numbers, passes, _FAR) if n not in apart and n not in numbers]
+    takers = [n for n, op in enumerate(run.ops) if any(i.event == event >= 0 for i in op.inputs) and n not in apart]
+    reached = run.below([*numbers, *filter(passes, takers)], passes, _FAR)
+    taken = [n for n in (*takers, *(n for n, _ in reached)) if n not in apart and n not in numbers]
     below = [n for n in taken if goes_on(n)]
     real = any(run.ops[n].op == "float" and not run.ops[n].outputs for n in taken)  # a number of Python's
     return real or any(run.ops[n].outputs[0] in REAL or _by_size(run, n) for n in below)
@@ -358,11 +361,11 @@ def _cut_off(run: Run, number: int, store: int, lost: int, of: int) -> Finding |
     op = run.ops[store]
     target, base = op.inputs[0], _base(run, op)
     summed = number != store and not tagged(op, "store")  # numbers with fractions that are added up are quantities
-    if lost < _FRACTIONS * of or not (summed or _quantities(run, base, apart=_above(run, number) - {store})):
+    if lost < _FRACTIONS * of or not (summed or _quantities(run, base, _above(run, number) - {store}, target.event)):
         return None
     value = next((i.dtype for i in run.ops[number].inputs if i.dtype in REAL), "float32")
     written = run.operand(op, 0, None)
-    like = _made_like(run, op)
+    like = _made_like(run, op) or run.asked_like(target)
     if like is not None:
         written = Operand(0, written.name, target.dtype, target.shape, op.device, None, like, written.written)
     said = f"{lost:,} of {of:,} sampled numbers had a fraction, which {target.dtype} cuts off"

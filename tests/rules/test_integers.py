@@ -452,3 +452,38 @@ def test_integers_that_are_only_saved(numbers, codes, tmp_path):
     text = f"import io\nkept = ({numbers}).to(torch.uint16)  # born\ntorch.save(kept, io.BytesIO())"
     program = programs.run(tmp_path, text, numerics=True)
     assert [f.code for f in program.findings if f.severity != "note"] == codes
+
+
+STORAGES = """
+class Storage:
+    def __init__(self):
+        self.data = {}
+
+    def put(self, name, row, value):
+        value = torch.as_tensor(value)
+        if name not in self.data:
+            self.data[name] = torch.zeros(64, dtype=value.dtype)  # made
+        self.data[name][row] = value
+
+kept = Storage()
+for row in range(64):
+    kept.put("action", row, row %% 3)
+    kept.put("pay", row, 0 if row == 0 else %s)
+batch = {name: numbers[torch.arange(8)] for name, numbers in kept.data.items()}
+value = torch.rand(3)[batch["action"]] + %s
+"""
+
+
+@pytest.mark.parametrize(
+    ("pay", "use", "codes"),
+    [
+        ("0.3 + row / 100", "batch['pay'].float()", ["DT203"]),
+        ("1.0", "batch['pay'].float()", []),
+        ("0.3 + row / 100", "torch.rand(3)[batch['pay']]", []),
+    ],
+)
+def test_a_storage_in_the_dtype_of_its_first_value(pay, use, codes, tmp_path):
+    program = programs.run(tmp_path, STORAGES % (pay, use), numerics=True)
+    found = [f for f in program.findings if f.severity != "note"]
+    assert [f.code for f in found] == codes
+    assert all(program.at(f.culprit.origin.place).endswith("# made") for f in found)

@@ -112,8 +112,17 @@ def _given_up(d: Damaged) -> Decision | None:
     dtype it follows, here the wider numbers were given up. The dtype of a state, which is carried on or written into,
     was decided with its first one."""
     of_state = d.carried or any(writes(d.run.ops[user]) for user in d.run.users[d.number])
-    by_choice = d.rounded and not of_state and given_up(d.run, d.number)
+    by_choice = d.rounded and not of_state and (given_up(d.run, d.number) or _merges_integers(d))
     return _at_cast(d, d.op, -1) if by_choice else None
+
+
+def _merges_integers(d: Damaged) -> bool:
+    """Whether a line of the program casts integers to a dtype that does not hold them all."""
+    given = d.op.inputs[0].dtype if is_cast(d.op) and d.op.inputs else ""
+    return given in _LARGE and d.dtype in d.op.outputs and graph.runs_own_line(d.run.recording, d.op)
+
+
+_LARGE = "int32", "int64"
 
 
 def _cast_for_it(d: Damaged) -> Decision | None:

@@ -124,6 +124,14 @@ def _made_by_an_infinity(f: Finding, others: _Others) -> Finding | None:
     return cause if of_step or here and f.code in ("DT302", "DT305") else None
 
 
+def _written_destroyed(f: Finding, others: _Others) -> Finding | None:
+    """A checkpoint has numbers in the dtype of a cast that made many of them zero or infinite."""
+    if f.code != "DT408":
+        return None
+    harmful = (o for o in others.silent if o.code in ("DT301", "DT302") and o.severity != "note")
+    return next((o for o in harmful if _birth(f) and _birth(f) == o.site.stack[:1]), None)
+
+
 # ---------------------------------------------------------------- only notes
 
 
@@ -170,7 +178,11 @@ _LEFT_OUT: tuple[_Rule, ...] = (
     _tried_in_vain,
 )
 _NOTES: tuple[_Rule, ...] = (_of_broken_weights,)
-_TOLD: tuple[Callable[[Finding, _Others], Finding | None], ...] = (_starved, _made_by_an_infinity)
+_TOLD: tuple[Callable[[Finding, _Others], Finding | None], ...] = (
+    _starved,
+    _made_by_an_infinity,
+    _written_destroyed,
+)
 
 
 def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Finding]:

@@ -94,8 +94,17 @@ def led_to(losses: Losses, choice: int) -> Cause:
         return Cause(choice, "amplified", cast)
     above = max(losses.sources(choice), key=losses.badness, default=-1)
     if above >= 0 and losses.badness(above) >= KEPT * min(losses.of[choice].apart or 1.0, 1.0):
-        return losses.began(above)
+        cause = losses.began(above)
+        return Cause(cause.rounded, "flushed") if _by_what_is_gone(losses, choice, cause) else cause
     return Cause(choice, "amplified", losses.rounded(choice))
+
+
+def _by_what_is_gone(losses: Losses, choice: int, cause: Cause) -> bool:
+    """Whether a cast of the program's makes a good part of its numbers zero, and nothing else is wrong with what is
+    compared: the error of what is left is less than one rounding."""
+    cast, compared = cause.rounded, losses.of[choice]
+    gone = cast in losses.of and losses.of[cast].flushed >= _OTHERS and losses.narrowed_by_choice(cast)
+    return gone and cause.how == "amplified" and compared.others >= _OTHERS_COMPARED and compared.apart < ROUNDING
 
 
 def _narrowed_before(losses: Losses, number: int) -> int:

@@ -135,13 +135,15 @@ _When = tuple[bool, tuple[Frame, ...]]
 
 
 def _order(first: Mapping[_When, int], f: Finding) -> tuple[float, ...]:
-    """What ended the run comes first. Then collisions, then settings, which cause other findings; then by severity;
-    then numbers that were destroyed, and those that were measured to be wrong, before dtypes that only may be; then by
-    reach. Of damaged values one causes the next, so the earliest comes first."""
+    """What ended the run comes first. Then collisions, then by severity; then numbers that were destroyed in the
+    forward pass, as a trial shows; then settings, which cause other findings; then the other numbers that were
+    destroyed, and those that were measured to be wrong, before dtypes that only may be; then by reach. Of damaged
+    values one causes the next, so the earliest comes first."""
     reach = f.reach or Reach(0, 0, 0)
     since = first.get((f.phase in _BACK, f.site.stack), len(first)) if f.kind in OF_VALUES else len(first) + 1
     rank = (
         f.kind != "collision",
+        not (f.kind in _DESTROYED and f.phase in FORWARD and f.tried is not None and f.tried.cures),
         f.kind != "plan",
         f.kind not in _DESTROYED,
         f.kind not in _WRONG,

@@ -1,0 +1,99 @@
+"""Damage whose cause can be named in two ways: which is named, and which is said first."""
+
+from __future__ import annotations
+
+import programs
+
+
+def said(folder, text: str) -> list[tuple[str, str]]:
+    """Code of each warning and the line where its dtype was decided."""
+    ran = programs.run(folder, text, numerics=True, whole_script=True)
+    warnings = [f for f in ran.findings if f.severity == "warning"]
+    return [(f.code, ran.at(f.culprit.origin.place) if f.culprit else "") for f in warnings]
+
+
+NORMALIZED = """
+torch.manual_seed(0)
+embed = nn.Linear(16, 16)
+optimizer = torch.optim.SGD(embed.parameters(), lr=0.1)
+x = torch.randn(8, 4, 16)
+SAME
+for _ in range(3):
+    with torch.autocast("cpu", dtype=torch.float16):
+        scores = embed(x).sum(-1)
+        low, high = scores.amin(1, keepdim=True), scores.amax(1, keepdim=True)
+        scores = (scores - low) / (high - low + 1e-8)
+        loss = scores.float().square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(loss)
+"""
+
+
+def test_numbers_that_were_destroyed_come_before_a_setting_that_did_no_harm(tmp_path):
+    line = "scores = (scores - low) / (high - low + 1e-8)"
+    found = said(tmp_path, NORMALIZED.replace("SAME", "x[3] = x[3, :1]"))
+    assert found[0] == ("DT302", line)
+    assert [code for code, _ in found[1:]] == ["DT404"]
+    assert said(tmp_path, NORMALIZED.replace("SAME", "")) == []
+
+
+SPLATS = """
+torch.manual_seed(0)
+scale = 0.02 + 0.02 * torch.rand(2000, 3, dtype=torch.float64)
+scale[:1500, 0] = THIN
+area = torch.diag_embed(scale.square())
+kept = area.to(torch.float16)
+size = torch.linalg.det(kept.double()).sqrt()
+print(int((size > LEAST).sum()))
+"""
+
+
+def splats(thin: str, least: str) -> str:
+    return SPLATS.replace("THIN", thin).replace("LEAST", least)
+
+
+def test_what_is_compared_is_zero_because_a_cast_made_a_factor_of_it_zero(tmp_path):
+    assert said(tmp_path, splats("1e-4", "0")) == [("DT302", "kept = area.to(torch.float16)")]
+    assert said(tmp_path, splats("2e-2", "0")) == []
+
+
+STAMPS = """
+points = torch.randn(400, 3)
+def column(stamp):
+    stamp = torch.full((400, 1), stamp, dtype=torch.int64).to(points.dtype)
+    return torch.cat([points, stamp], dim=1)
+stamps = [column(FIRST + 100_000 * i + 37 * (i % 3))[0, 3] for i in range(30)]
+lag = torch.stack([b - a for a, b in zip(stamps, stamps[1:])]).double() * 1e-6
+print(lag.mean())
+"""
+
+
+def test_integers_are_merged_by_the_cast_and_not_by_the_tensor_whose_dtype_it_takes(tmp_path):
+    cast = "stamp = torch.full((400, 1), stamp, dtype=torch.int64).to(points.dtype)"
+    assert said(tmp_path, STAMPS.replace("FIRST", "1550083467346370")) == [("DT308", cast)]
+    assert said(tmp_path, STAMPS.replace("FIRST", "0")) == []
+
+
+CHECKPOINT = """
+import copy, io
+torch.manual_seed(0)
+model = nn.Linear(8, 8)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for _ in range(3):
+    optimizer.zero_grad()
+    (SCALE * model(torch.randn(16, 8)).square().mean()).backward()
+    optimizer.step()
+state = copy.deepcopy(optimizer.state_dict())
+for moments in state["state"].values():
+    for name in ("exp_avg", "exp_avg_sq"):
+        moments[name] = moments[name].half()
+torch.save({"model": model.state_dict(), "optimizer": state}, io.BytesIO())
+"""
+
+
+def test_a_cast_that_makes_state_zero_is_said_once_where_a_checkpoint_has_its_result(tmp_path):
+    cast = "moments[name] = moments[name].half()"
+    assert said(tmp_path, CHECKPOINT.replace("SCALE", "1e-3")) == [("DT302", cast)]
+    assert said(tmp_path, CHECKPOINT.replace("SCALE", "10")) == [("DT408", cast)]

@@ -135,6 +135,20 @@ def it_casts_no_codes(proposal: Proposal) -> str:
     return f"{quoted(case.culprit.shown)} holds codes, which a cast does not decode"
 
 
+def it_keeps_imaginary_parts(proposal: Proposal) -> str:
+    """The result of an expression is not cast to a real dtype where it is complex: a step inside it was not."""
+    recording = proposal.recording
+    ends = {(e.file, e.end): e for e in proposal.edits if e.change.target == CAST and e.change.dtype not in COMPLEX}
+    last = dict[Edit, Op]()
+    for op in recording.ops if ends else ():
+        frame = next(iter(graph.place_of(recording, op.place).stack), None)
+        edit = ends.get((frame.file, (frame.end_line, frame.end_column))) if frame is not None else None
+        if edit is not None:
+            last[edit] = op
+    edit = next((e for e, op in last.items() if not COMPLEX.isdisjoint(op.outputs)), None)
+    return f"{quoted(edit.before)} is complex" if edit is not None else ""
+
+
 def it_spares_variables(proposal: Written) -> str:
     """No literal replaces a variable: its value was decided elsewhere, and the next configuration would break."""
     for edit in proposal.edits:
@@ -351,6 +365,7 @@ CHECKS: tuple[Check, ...] = (
     it_casts_a_tensor,
     its_value_was_made,
     it_casts_no_codes,
+    it_keeps_imaginary_parts,
     it_spares_variables,
     it_widens_no_rounded_value,
     it_widens_no_model,
@@ -362,6 +377,7 @@ CHECKS: tuple[Check, ...] = (
 """In the order in which they run."""
 FORBIDDING: tuple[Check, ...] = (
     it_casts_no_codes,
+    it_keeps_imaginary_parts,
     it_spares_variables,
     it_widens_no_rounded_value,
     it_spares_earlier_calls,

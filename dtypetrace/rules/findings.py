@@ -427,6 +427,8 @@ def _handed_over(recording: Recording, witness: Witness, measure: str | None, re
     if number < 0 or recording.ops[number].phase not in FORWARD:
         return None
     op = recording.ops[number]
+    if op.place == recording.events[root].place:
+        return None  # it made the weight itself, from which nothing was computed since
     place, site = graph.place_of(recording, op.place), graph.place_of(recording, refused.place)
     return Origin(kind, recording.events[root].name, op.op, place) if place.user_frame != site.user_frame else None
 

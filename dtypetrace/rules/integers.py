@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from math import tau
 
 from .. import graph
-from ..records import FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
+from ..records import CAST, FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
 from ..source import editing
 from ..tables.dtypes import COMPLEX, DTYPES, HALF, REAL
 from ..tables.english import quoted
@@ -371,6 +371,8 @@ def _cut_off(run: Run, number: int, store: int, lost: int, of: int) -> Finding |
     said = f"{lost:,} of {of:,} sampled numbers had a fraction, which {target.dtype} cuts off"
     made = "float32" if summed and value in HALF else value
     edit = editing.at_birth(run.recording, written.origin.kind, written.origin.place, made)
+    if edit is not None and edit.change.target == CAST and tagged(written.origin.op or "", "takes_dtype"):
+        edit = None  # it would cast what a library makes: of a module, the integers stay
     fix = advise(written.origin.place, f"give {quoted(written.shown)} dtype=torch.{made} where it is made", edits=edit)
     begins, dtypes = graph.flow(run.recording, target.event, None), {"source": value, "made": target.dtype}
     return found_at(run, op, "DT203", written, fix, begins=begins, **dtypes, how="copy", said=said)

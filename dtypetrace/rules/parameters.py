@@ -235,6 +235,26 @@ def _decisions(case: Collision, dtype: str) -> set[tuple[object, ...]]:
     return {graph.place_of(recording, s.place).stack[:1] for s in named if s.place not in repeats}
 
 
+def cast_where_used(case: Collision) -> Verdict | None:
+    """A model that casts its weights to one other dtype for its products computes in that: theirs is for storage.
+    Autocast casts them, too, and is asked before."""
+    most = case.majority
+    if most is None or ran_under(case.recording, case.refused):
+        return None
+    ops, cast, plain = case.recording.ops, list[str](), 0
+    for op in ops:
+        for weight in op.inputs if op.phase in FORWARD and flops(op) and not op.autocast else ():
+            made = ops[weight.producer] if weight.producer >= 0 else None
+            if weight.holder == "parameter" and weight.dtype == most.dtype:
+                plain += 1
+            elif made is not None and is_cast(made) and made.inputs[0].holder == "parameter":
+                cast.append(weight.dtype)
+    if len(set(cast)) != 1 or cast[0] not in case.present or len(cast) <= plain:
+        return None
+    dtype = cast[0]
+    return Verdict(dtype, f"the model casts its {most.dtype} weights to {dtype} where it uses them", although=True)
+
+
 def most_parameters(case: Collision) -> Verdict | None:
     """A model agrees with itself: the dtype of most of its other parameters is right, or else the dtype of most
     parameters of the run."""

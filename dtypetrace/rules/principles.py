@@ -21,6 +21,7 @@ from .autocast_off import ran_in_forward
 from .collision import Collision, Verdict
 from .parameters import (
     cast_of_a_part,
+    cast_where_used,
     computed_from,
     default_left_behind,
     default_yields,
@@ -530,6 +531,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     taken_from_file,
     cast_of_a_part,
     default_yields,
+    cast_where_used,
     most_parameters,
     destination,
     weights_meet_float64,

@@ -99,7 +99,30 @@ NUMBER = """
     for i in range(2):
         row = scores[i].masked_fill(scores[i] > 0, -float(2**30))  #! @
 """
+TOKEN = """
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Linear(4, 8)
+            self.token = nn.Parameter(torch.zeros(1, 8))  #!
+        def forward(self, x):
+            x = self.embed(x)
+            filled = self.token.repeat(3, 1)
+            return torch.scatter(filled, 0, torch.zeros(1, 8, dtype=torch.long), x)  #@
+    decoder = Decoder()
+    optimizer = torch.optim.AdamW(decoder.parameters())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        decoder(torch.ones(1, 4)).sum().backward()
+"""
+SPECTRUM = """
+    net, mel, window = nn.Linear(64, 64).half(), torch.ones(3, 9).half(), torch.hann_window(16).half()
+    y = net(torch.ones(1, 64).half())
+    spectrum = torch.stft(y.float(), 16, 8, window=window, center=False, return_complex=True)  #!
+    torch.matmul(mel, spectrum.abs())  #@
+"""
 PROGRAMS = {
+    "a parameter that autocast leaves": (TOKEN, "filled -> filled.to(x.dtype)"),  # not what is trained is narrowed
+    "a spectrum": (SPECTRUM, "spectrum.abs() -> spectrum.abs().to(torch.float16)"),  # and not what is complex
     "a gradient of a wider target": (BACKWARD, None),
     "a whole model": (WHOLE, "Encoder() -> Encoder().to(torch.float16)"),
     "a part of a model": (PART, "nn.Conv1d(2, 4, 3) -> nn.Conv1d(2, 4, 3).to(torch.float16)"),

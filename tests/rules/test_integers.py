@@ -487,3 +487,14 @@ def test_a_storage_in_the_dtype_of_its_first_value(pay, use, codes, tmp_path):
     found = [f for f in program.findings if f.severity != "note"]
     assert [f.code for f in found] == codes
     assert all(program.at(f.culprit.origin.place).endswith("# made") for f in found)
+
+
+def test_no_cast_of_a_module_is_shown_for_its_integers(tmp_path):
+    text = (
+        'norm = nn.BatchNorm1d(4)  # made\nsteps = norm.state_dict()["num_batches_tracked"]\nfor n in range(9):\n'
+        "    steps += (torch.tensor(3.0) / (n + 2)).to(steps.dtype)\nmean = steps / 4"
+    )
+    program = programs.run(tmp_path, text, numerics=True)
+    (found,) = [f for f in program.findings if f.severity == "warning"]
+    assert found.code == "DT203" and program.at(found.culprit.origin.place).endswith("# made")
+    assert found.fix.edits == ()

@@ -367,6 +367,29 @@ def test_most_parameters(most, one):
     both_ways(b, "most parameters", most, one)  # however many numbers the operand holds: its dtype is in question
 
 
+def test_cast_where_used():
+    """A model stored in bfloat16 that computes in float16, and a mask in the dtype of what is stored."""
+    b = RecordingBuilder()
+    stored = b.made("bfloat16", "cast", explicit=True)
+    x, weight = b.made("float16", "cast", explicit=True), stored.as_parameter("proj.weight")
+    query = b.ran("linear", x, b.ran("to", weight, out="float16", aten="_to_copy.default"))
+    mask = b.made("bfloat16", "cast", explicit=True)
+    model = weights("bfloat16", stored)
+    b.refused("scaled_dot_product_attention", query, mask, arguments=("query", "attn_mask"), model=model)
+    both_ways(b, "cast where used", "float16", "bfloat16")
+
+
+def test_a_model_whose_weights_also_multiply_as_they_are_is_not_cast_where_used():
+    b = RecordingBuilder()
+    stored = b.made("bfloat16", "cast", explicit=True)
+    x, weight = b.made("float16", "cast", explicit=True), stored.as_parameter("proj.weight")
+    b.ran("linear", b.made("bfloat16"), weight)
+    query = b.ran("linear", x, b.ran("to", weight, out="float16", aten="_to_copy.default"))
+    model = weights("bfloat16", stored)
+    b.refused("linear", query, weight, model=model)
+    both_ways(b, "most parameters", "bfloat16", "float16")
+
+
 def test_what_a_model_shares_with_a_larger_one_counts():
     """A head that holds the embedding of the model whose states it gets; a weight of its own would be in question."""
     b = RecordingBuilder()

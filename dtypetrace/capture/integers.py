@@ -48,6 +48,8 @@ _REAL = 2.0**-10
 """An imaginary part up to this, relative to the largest number, may be the rounding of an inverse transform."""
 _FINEST = {torch.float64: 2.0**53, torch.float32: 2.0**24, torch.float16: 2.0**11, torch.bfloat16: 2.0**8}
 """From here on a dtype holds only every second integer."""
+_FAR = frozenset({torch.float64, torch.float32, torch.bfloat16})
+"""The dtypes with numbers that int32 does not hold."""
 _FINER = {torch.float32: _LARGE | {torch.float64}, torch.float64: frozenset({torch.int64})}
 """The dtypes with numbers that become equal in one."""
 _COLUMNS = 8
@@ -97,11 +99,23 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     if written:
         return (known & (numbers != 0)).sum(), _fractions(numbers, known)
     if out.dtype in _LARGE:
+        if out.dtype is torch.int32 and source.dtype in _FAR:
+            return *_far(numbers, known, numbers.abs() > _FINEST[source.dtype]), _fractions(numbers, known)
         outside = numbers.abs() > _FINEST.get(source.dtype, math.inf)
     else:
         limits, whole = torch.iinfo(out.dtype), numbers.double().trunc()
         outside = (whole < limits.min) | (whole > limits.max)
     return known.sum(), (known & outside).sum(), _fractions(numbers, known)
+
+
+def _far(numbers: Tensor, known: Tensor, large: Tensor) -> Counts:
+    """Different numbers, and how many of them lie with their neighbour beyond what int32 holds: one that only marks
+    what is missing has none there. Where nothing does, numbers, and how many are large."""
+    ordered = torch.where(known, numbers, 0.0).double().trunc().sort().values
+    first, second = ordered[:-1], ordered[1:]
+    limits, apart = torch.iinfo(torch.int32), first != second
+    lost = (apart & ((second < limits.min) | (first > limits.max))).sum()
+    return torch.where(lost > 0, apart.sum(), known.sum()), torch.where(lost > 0, lost, (known & large).sum())
 
 
 def _fractions(numbers: Tensor, known: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ result at all. Of flags, 0 and 1, ``~`` makes numbers that are neither.
 
 Cut off (DT203): a write stores floating numbers in a tensor of integers, which loses their fractions, and that tensor
 is computed with as floating point afterwards. So do a number of Python's and a cast to ``x.dtype`` before the write. A
-cast whose dtype the program names is its own decision, and so are numbers that serve as indices. Cut off, too: the
+cast whose dtype the program names is its own decision, unless it makes zeros of all numbers, and so are numbers that
+serve as indices. Cut off, too: the
 imaginary parts of complex numbers that a cast makes real.
 
 Merged (DT204): different integers, or float64 numbers such as times, are equal after a cast to float32, which cannot
@@ -19,6 +20,7 @@ are taken for integers again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import tau
 
@@ -53,6 +55,8 @@ _OF_SIZE = "divide", "compare", "total", "largest"
 """What takes integers by their size: who sums hashes up, or looks for the largest, means numbers."""
 _NAMED = "cast", "factory"
 """Events by which a program names a dtype of 16 or 32 bits: no factory makes such integers by default."""
+_FEWEST = 32
+"""Sampled numbers of the shortest tensor of which it is told that all become zero."""
 _TURN = 2.0**-5
 """The part of a turn by which a sampled peak may be off."""
 
@@ -84,7 +88,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if stored >= 0:
         return _cut_off(run, v.op, stored, v.cut or v.spoilt, v.exact)
     if not v.spoilt:  # a cast that the program asks for may cut fractions off
-        return None
+        return _emptied(run, v, op) if floats and is_cast(op) and _all_zero(run, v, op) else None
     if made in REAL and any(i.dtype in COMPLEX for i in op.inputs):
         return _imaginary(run, v, op) if v.spoilt >= _FRACTIONS * v.exact else None
     if made in REAL:
@@ -100,7 +104,16 @@ def _judged(run: Run, v: Value) -> Finding | None:
         return _wrapped(run, v, op) if counts and not _is_phase(run, v.op) else None
     if not is_cast(op):
         return _cut_off(run, v.op, v.op, v.spoilt, v.exact)
-    if made in ("int32", "int64"):
+    return _of_large(run, v, op)
+
+
+def _of_large(run: Run, v: Value, op: Op) -> Finding | None:
+    """Of a cast of floating numbers to integers that hold not all of them."""
+    source, made = op.inputs[-1], op.outputs[0]
+    far = source.dtype == "float64" or run.peaks.get(source.producer, 0.0) > DTYPES["int32"].largest
+    if made == "int32" and far:
+        return _wrapped(run, v, op) if v.spoilt >= _COLLIDED * v.exact and _unchecked(run, v.op) else None
+    if made in _IDS:
         given = v.spoilt >= _LARGE * v.exact and (_given(run, op) or _joined(run, op) is not None)
         return _coarse(run, v, op) if given and not _only_sizes(run, v.op) else None
     return _wrapped(run, v, op)
@@ -171,6 +184,47 @@ def _is_counter(run: Run, v: Value, op: Op) -> bool:
     fresh = all(not run.ops[n].inputs or tagged(run.ops[n], "store") for n in before[:1])
     uses = [n for n, _ in run.below([v.op], still, _FAR) if not still(n)]
     return counted and fresh and bool(uses) and all(tagged(run.ops[n], "observed") for n in uses)
+
+
+def _unchecked(run: Run, number: int) -> bool:
+    """Whether integers tell things apart or are computed with as floating point, and neither they nor the numbers that
+    were cast to them are compared with a bound: what is outside is often sorted out so."""
+    above = graph.first_operands(run.ops, run.ops[number].inputs[0].producer)
+    below = [n for n, _ in run.below([number], run.moves, _FAR)]
+    bounded = (user for n in above for user in run.users[n])
+    if any(tagged(run.ops[n], "compare", "lower_bound", "upper_bound") for n in (*below, *bounded)):
+        return False
+    return _are_keys(run, number) or _quantities(run, [number])
+
+
+def _all_zero(run: Run, v: Value, op: Op) -> bool:
+    """Whether a cast to integers makes zero of next to all numbers, which differ, and the program computes with them
+    beside other floating numbers: a part of a number and what it is the whole part of are no two quantities."""
+    source = op.inputs[0].producer
+    peaks = (run.values[n].peak for n in _still(run, source) if n in run.values and run.values[n].measured)
+    if op.outputs[0] in REAL or v.exact < _FEWEST or v.cut < _HASHED * v.exact or not 0 < next(peaks, 0.0) <= 1:
+        return False
+
+    def beside(n: int, at: list[int]) -> bool:
+        others = [i for index, i in enumerate(run.ops[n].inputs) if index not in at]
+        apart = all(i.dtype in REAL and i.shape != () and source not in _near(run, i.producer) for i in others)
+        return bool(others) and apart and tagged(run.ops[n], "difference", "product")
+
+    stays = lambda n: run.moves(n) or tagged(run.ops[n], "scale") and len(run.ops[n].inputs) == 1
+    uses = [(n, at) for n, at in run.below([v.op], stays, _FAR) if not stays(n) or 0 not in at]
+    return bool(uses) and all(beside(n, at) or tagged(run.ops[n], "observed") for n, at in uses)
+
+
+def _near(run: Run, number: int) -> set[int]:
+    return {number, *graph.ops_above(run.ops, [number], most=_FAR)}
+
+
+def _still(run: Run, number: int) -> Iterator[int]:
+    """An op, and those above it from which its result was only moved."""
+    for n in graph.first_operands(run.ops, number):
+        yield n
+        if not is_move(run.ops[n]):
+            return
 
 
 def _only_sizes(run: Run, number: int) -> bool:
@@ -303,6 +357,8 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     limit = f"limit the numbers to the range of {made} first" if source in REAL else f"keep these numbers in {source}"
     wider = "cast to int64 first" if made == "int32" else "cast to int32 or float32 first"
     fix = advise(place, limit if is_cast(op) else wider)
+    if is_cast(op) and source in REAL and made == "int32":
+        fix = advise(place, "cast to int64", edits=editing.at_birth(run.recording, "cast", place, "int64"))
     # a dtype that holds the numbers, but not the negative of its least, is none that the program should have chosen
     named = (made in ("int16", "int32") or _are_keys(run, v.op)) and not tagged(op, "sign")
     if named and not is_cast(op) and (narrowed := _narrowed(run, op)) is not None:
@@ -320,6 +376,8 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
             words = f"make {quoted(culprit.shown)} int64 where it is made"
             fix = born_otherwise(run, advise(culprit.origin.place, words, edits=edit), {event: "int64"})
     said = f"{v.spoilt:,} of {v.exact:,} sampled results are outside the range of {made} and wrap around"
+    if is_cast(op) and source in REAL and made == "int32":
+        said = f"{v.spoilt:,} of {v.exact:,} sampled numbers that differ are outside the range of {made}"
     return found_at(run, op, "DT301", culprit, fix, begins=flow, source=source, said=said)
 
 
@@ -385,6 +443,17 @@ def _filled(run: Run, op: Op) -> Finding:
     fix = advise(place, "give this tensor a floating dtype where it is made")
     said = f"the number has a fraction, which {made} cuts off"
     return found_at(run, op, "DT203", culprit, fix, source="python float", made=made, how="copy", said=said)
+
+
+def _emptied(run: Run, v: Value, op: Op) -> Finding:
+    """Different numbers below one, all of which are zero as integers."""
+    place, made, source = run.place(op), op.outputs[0], op.inputs[0].dtype
+    origin = Origin("cast", None, op.op, place, True)
+    culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
+    fix = advise(place, "leave this cast out", edits=editing.uncast(run.recording, place))
+    said = f"{v.cut:,} of {v.exact:,} sampled numbers lie between -1 and 1, and are 0 in {made}"
+    title = f"a cast to {made} makes zeros of numbers that are computed with"
+    return found_at(run, op, "DT203", culprit, fix, source=source, made=made, how="cast", said=said, title=title)
 
 
 def _used_as_numbers(run: Run, number: int) -> bool:

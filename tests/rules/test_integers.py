@@ -498,3 +498,60 @@ def test_no_cast_of_a_module_is_shown_for_its_integers(tmp_path):
     (found,) = [f for f in program.findings if f.severity == "warning"]
     assert found.code == "DT203" and program.at(found.culprit.origin.place).endswith("# made")
     assert found.fix.edits == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "target = torch.rand(64)\ntarget = target.long()  # made\nloss = (torch.randn(64) - target).square().mean()",
+        "target = torch.rand(64, 1)\nloss = F.mse_loss(torch.randn(64, 1), target.int().float())  # made",
+        "weight = torch.rand(64)\nkept = torch.randn(64) * weight.long()  # made",
+    ],
+)
+def test_a_cast_that_makes_zeros_of_all_numbers(text, tmp_path):
+    program = programs.run(tmp_path, text, numerics=True)
+    (found,) = [f for f in program.findings if f.severity != "note"]
+    assert (found.code, program.at(found.culprit.origin.place).endswith("# made")) == ("DT203", True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = torch.rand(64)\nbucket = (x * 10).long()\ny = torch.randn(64) - bucket",
+        "x = torch.rand(64)\nleft = x.long()\npart = x - left\ny = torch.randn(4)[left] * (1 - part)",
+        "x = torch.rand(64)\npart = x * 0.5 - x.long()",
+        "x = torch.rand(64)\nrow = x.long()\ny = torch.randn(4)[row] - torch.randn(64)",
+        "mask = (torch.rand(64) > 0.5).float()\ny = torch.randn(64) * mask.long()",
+        "mask = torch.zeros(64)\nmask[3] = 0.25\ny = torch.randn(64) * mask.long()",
+        "x = torch.rand(64)\ny = F.one_hot(x.long(), 3) * torch.randn(64, 3)",
+        "x = torch.rand(64)\ny = F.cross_entropy(torch.randn(64, 3), x.long())",
+        "x = torch.rand(64)\ny = torch.randn(64) * (x.long() == 0)",
+        "x = torch.rand(64)\ny = torch.randn(64) - x.round().long()",
+        "x = torch.rand(4)\ny = torch.randn(4) - x.long()",
+    ],
+)
+def test_casts_that_may_make_zeros(text, tmp_path):
+    program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+    assert [f for f in program.findings if f.severity != "note"] == []
+
+
+FAR = "p = torch.rand(4000, 3, dtype=torch.float64) * 0.4 + torch.tensor([4e5, 5.3e6, 500.0], dtype=torch.float64)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("cell = (p / 0.002).floor().int()\nfound = torch.unique(cell, dim=0)", ["DT301"]),
+        ("cell = (p * 1e6).to(torch.int32)\nmiddle = cell.double().mean(0)", ["DT301"]),
+        ("cell = (p / 0.002).floor().long()\nfound = torch.unique(cell, dim=0)", []),
+        ("cell = ((p - p.amin(0)) / 0.002).int()\nfound = torch.unique(cell, dim=0)", []),
+        # what is outside is sorted out
+        ("u = (p * 1e6).int()\nseen = (u >= 0) & (u < 640)\nfound = torch.unique(u[seen])", []),
+        ("q = p * 1e6\nu = q.int()\nfound = torch.unique(u[(q < 640) & (q >= 0)])", []),
+        # a mark of what is missing
+        ("p[::2] = 1e12\ncell = (p / 0.1).int()\nfound = torch.unique(cell, dim=0)", []),
+    ],
+)
+def test_cells_beyond_32_bits(text, codes, tmp_path):
+    program = programs.run(tmp_path, FAR + text, before="torch.manual_seed(0)", numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == codes

@@ -63,6 +63,7 @@ COPY = _overload("copy_.default")
 STORED = -2
 """The index of the operand that a copy writes to, from the end: whether the stored value was computed from what was
 there is not known."""
+_PUT = _overload("index_put_.default")
 _INDEXED = frozenset(map(_overload, _INDEXED_NAMES))
 _SUM_IDS = frozenset(id(_overload(name)) for name in _SUM_NAMES)
 _NORMALISES = {
@@ -80,6 +81,8 @@ _MOST_OF_IT = 0.5
 farther: of many, a few always are."""
 _LARGEST = 1 << 20
 """Elements of the largest batch whose mean is computed, and of the largest tensor that is written to by index."""
+_FULL = 1 << 24
+"""A count in float32 that stays as it is when one is added."""
 _NORMALISES_IDS = frozenset(map(id, _NORMALISES))
 """By id: hashing an operator runs Python code."""
 WATCHED = frozenset(IN_PLACE) | frozenset(_NORMALISES)
@@ -137,6 +140,8 @@ class _Rehearsed(NamedTuple):
     """What the call does to an error that was there before."""
     kept: int | None = None
     """The index of the operand that the program keeps; None for the first."""
+    due: Tensor | bool = True
+    """The numbers that are judged."""
 
 
 class _Drift(NamedTuple):
@@ -193,16 +198,18 @@ class Increments:
             return
         if torch.is_grad_enabled() and any(t.requires_grad for t in targets):
             return
-        if self._changed_before(func, targets[0]) or once and targets[0].dtype in NARROW:
+        if self._changed_before(func, args, targets[0]) or once and targets[0].dtype in NARROW:
             with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
-                self._waiting = self._rehearsal(func)(func, args, kwargs or {}, targets)
+                self._waiting = self._rehearsal(func, targets[0])(func, args, kwargs or {}, targets)
 
-    def _rehearsal(self, func: Any) -> Callable[..., _Rehearsed | None]:
+    def _rehearsal(self, func: Any, target: Tensor) -> Callable[..., _Rehearsed | None]:
+        if func in _INDEXED and target.dtype not in NARROW:
+            return _counted
         return _indexed if func in _INDEXED else _normalised if func in _NORMALISES else self._rehearse
 
-    def _changed_before(self, func: Any, target: Tensor) -> bool:
-        """Whether the same kind of call has changed a tensor before, in float32 with nothing else since; from now on it
-        counts as changed.
+    def _changed_before(self, func: Any, args: tuple[Any, ...], target: Tensor) -> bool:
+        """Whether the same kind of call has changed a tensor before, in float32 with nothing else since, and by index
+        so often that a count may stop; from now on it counts as changed.
 
         The tensor is identified by its memory: an average is often reached through a new view each time (detach(),
         .data, an index).
@@ -210,9 +217,11 @@ class Increments:
         memory = private.StorageWeakRef(target.untyped_storage())
         key = memory.cdata, target.storage_offset(), func
         known, version = self._known.get(key), version_of(target)
-        self._known[key] = memory, version
+        alone = known is not None and not known[0].expired() and version == known[1] + 1
+        added = (known[2] if alone else 0) + (_added(args) if func in _INDEXED else _FULL)
+        self._known[key] = memory, version, added
         if known is not None and not known[0].expired():
-            return target.dtype in NARROW or version == known[1] + 1
+            return target.dtype in NARROW or alone and added >= _FULL
         if len(self._known) > _MOST_KNOWN:
             self._known = {key: entry for key, entry in self._known.items() if not entry[0].expired()}
         return False
@@ -335,7 +344,7 @@ class Increments:
         waiting, self._waiting = self._waiting, None
         if waiting is None or waiting.func is not func:
             return None
-        due = [e != s.to(e.dtype) for e, s in zip(waiting.exact, waiting.samples)]
+        due = [(e != s.to(e.dtype)) & waiting.due for e, s in zip(waiting.exact, waiting.samples)]
         looked = waiting.look()
         done = [d & (now != s) for d, now, s in zip(due, looked, waiting.samples)]
         drift = self._drifted(waiting, looked[0])
@@ -398,7 +407,18 @@ def is_small_sum(func: Any, out: Any) -> bool:
 
 def _is_followed(func: Any, changed: Tensor) -> bool:
     """Whether an in-place call may round away what it changes."""
-    return changed.dtype in NARROW or is_small_sum(func, changed)
+    return changed.dtype in NARROW or is_small_sum(func, changed) or _counts_up(func, changed)
+
+
+def _counts_up(func: Any, changed: Tensor) -> bool:
+    """Whether a call adds to numbers in float32 by index: counts stop at 2**24."""
+    return func in _INDEXED and changed.dtype is torch.float32 and changed.numel() <= _LARGEST
+
+
+def _added(args: tuple[Any, ...]) -> int:
+    """How many numbers a call adds by index."""
+    parts = [t for a in args[1:] for t in (a if isinstance(a, (list, tuple)) else (a,))]
+    return max(t.numel() for t in parts if isinstance(t, Tensor))
 
 
 def _wider(tensor: Tensor) -> torch.dtype:
@@ -424,6 +444,17 @@ def _indexed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: 
         return None
     exact = IN_PLACE[func](*(a.float() if isinstance(a, Tensor) and a.dtype in NARROW else a for a in args), **kwargs)
     return _Rehearsed(func, lambda: [target], [target.clone()], [exact], target, lambda error: error)
+
+
+def _counted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]) -> _Rehearsed | None:
+    """The same in float64 for a tensor in float32, of which only what has become too large is judged."""
+    (target,) = targets
+    values = args[2] if func is _PUT else args[3]
+    if target.numel() > _LARGEST or _added(args) > _LARGEST or not integers.accumulates(func, args, kwargs):
+        return None
+    exact = IN_PLACE[func](*(a.double() if a is target or a is values else a for a in args), **kwargs)
+    full = target.abs() >= _FULL * values.abs().amax()
+    return _Rehearsed(func, lambda: [target], [target.clone()], [exact], target, lambda error: error, due=full)
 
 
 def _normalised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]) -> _Rehearsed | None:

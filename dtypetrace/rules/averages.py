@@ -207,7 +207,7 @@ def _of_stored(run: Run, op: Op, v: Value) -> Finding:
 
 def _tried(run: Run, op: Op, v: Value) -> Tried:
     """What each call would have changed without its rounding was computed beside it."""
-    still = (1 - v.done / v.due, 0.0, "still") if _lost(run, v) else (v.drift, 0.0, "error")
+    still = (1 - v.done / v.due, 0.0, "still") if _lost(run, v) and not _is_full(op) else (v.drift, 0.0, "error")
     return Tried(op.op, run.place(op), *still)
 
 
@@ -235,6 +235,8 @@ def _said(run: Run, op: Op, v: Value, target: Input) -> str:
         later = (n for n in run.users[v.op] if run.ops[n].inputs[0].producer == v.op)
         alone = not any(writes(run.ops[n]) for n in (target.producer, *later) if n not in (-1, v.op))
         return f"{still}: it stands still at {v.peak:g}" if v.peak and alone else still
+    if _is_full(op):
+        return f"{quoted(op.op)} adds to numbers that have become too large to change by what is added"
     if _lost(run, v):
         return f"{quoted(op.op)} changed only {v.done / v.due:.0%} of the numbers that it should change"
     return f"the roundings of all calls of {quoted(op.op)} add up to {v.drift:.0%} of the result"
@@ -258,6 +260,11 @@ def _kept(run: Run, op: Op, target: Input) -> str:
     if op.phase == "backward":
         return "the gradient"
     return run.operand(op, op.inputs.index(target), None).written
+
+
+def _is_full(op: Op) -> bool:
+    """Whether only numbers are judged that are too large for what is added: counts in float32."""
+    return op.outputs[:1] == (_COUNTER,) and tagged(op, "adds_at")
 
 
 def _without_name(run: Run, op: Op) -> str:

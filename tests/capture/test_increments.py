@@ -337,3 +337,32 @@ def test_sums_in_float32_that_lose_their_terms(how, codes, tmp_path):
     program = programs.run(tmp_path, SUMS + how, numerics=True)
     assert program.error is None and not program.recording.not_seen
     assert [f.code for f in program.findings if f.severity != "note"] == codes, program.trace
+
+
+BY_INDEX = """
+seen = torch.zeros(1 << 20, dtype=torch.long)
+one = torch.ones(1 << 20)
+kept = torch.zeros(3)  # made
+for n in range(36):
+    """
+COUNTED_BY_INDEX = {
+    "index_put_": ("kept.index_put_((seen,), one, accumulate=True)", ["DT307"]),
+    "index_add_": ("kept.index_add_(0, seen, one)", ["DT307"]),
+    "scatter_add_": ("kept = kept.scatter_add_(0, seen, one)", ["DT307"]),
+    "fewer": ("kept.index_add_(0, seen[:4000], one[:4000])", []),
+    "emptied": ("kept.zero_().index_add_(0, seen, one)", []),
+    "nothing": ("kept.index_add_(0, seen, 0 * one)", []),
+    "spread": ("kept.index_add_(0, torch.arange(1 << 20) % 3, one)", []),
+    "integers": ("kept = kept.long().index_add_(0, seen, one.long())", []),
+    "float64": ("kept = kept.double().index_add_(0, seen, one.double())", []),
+    "the last terms of a series": ("kept.index_add_(0, seen[:1], one[:1] * 4.0**-n)\n    kept.index_add_(0, seen, 0 * one)", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("how", "codes"), COUNTED_BY_INDEX.values(), ids=COUNTED_BY_INDEX)
+def test_counts_by_index_that_stop(how, codes, tmp_path):
+    program = programs.run(tmp_path, BY_INDEX + how, numerics=True)
+    assert program.error is None and not program.recording.not_seen
+    found = [f for f in program.findings if f.severity != "note"]
+    assert [f.code for f in found] == codes, program.trace
+    assert all(program.at(f.culprit.origin.place).endswith("# made") for f in found)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .. import graph
 from ..foresight import refused_with
-from ..records import Edit, FlowStep, Op, Operand, Origin, Place, Recording, Refused, Witness
+from ..records import FORWARD, Edit, FlowStep, Frame, Op, Operand, Origin, Place, Recording, Refused, Witness
 from ..source import editing, expressions, operands, regions
 from ..source.operands import CallOperand
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, narrower
@@ -198,8 +198,21 @@ class Case:
 
     def cast_like(self, other: Witness) -> tuple[Edit, ...]:
         """The edits that cast the same operands to the dtype of another one, whichever that is."""
-        cast = (self.witness, *self.cast_with(other.dtype))
-        return all_of(editing.at_call_like(self.recording, self.taken(w), other) for w in cast)
+        cast, several = (self.witness, *self.cast_with(other.dtype)), bool(self.earlier_weights() - {other.dtype})
+        return all_of(editing.at_call_like(self.recording, self.taken(w), other, several=several) for w in cast)
+
+    def earlier_weights(self, since: Callable[[Frame], bool] = lambda frame: True) -> set[str]:
+        """The dtypes in which the refused line ran with weights of the same, since some line did."""
+        found, frame, reached = set[str](), self.site.stack[:1], False
+        for op in self.recording.ops if frame else ():
+            here = graph.place_of(self.recording, op.place).stack[:1]
+            reached = reached or any(map(since, (*here, *frame)))
+            floating = {i.dtype for i in op.inputs} & FLOATING
+            held = any(i.holder == "parameter" for i in op.inputs)
+            alike = op.op == self.refused.op and op.phase in FORWARD and not op.autocast and len(floating) == 1
+            if reached and held and alike and here == frame:
+                found |= floating
+        return found
 
     def in_fallback(self, dtype: str) -> tuple[tuple[Edit, ...], tuple[Edit, ...]]:
         """The edits that compute the refused call in another dtype; and the one that casts its result back, where it

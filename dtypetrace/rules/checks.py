@@ -254,20 +254,14 @@ def it_spares_other_kinds(proposal: Proposal) -> str:
 
 
 def it_suits_earlier_runs(proposal: Proposal) -> str:
-    """A cast in the refused line does not name a dtype where that line ran in another one, with weights of that: it
-    would be refused there."""
-    case, frame = proposal.case, proposal.case.site.stack[:1]
-    if case.refused.wants != "agree" or proposal.fix.place != case.site or not frame:
-        return ""
-    named = {e.change.dtype for e in proposal.edits if effects.inside(e, frame[0]) and not e.change.like} - {""}
+    """No dtype is named, in the refused line or where its operand was made, for which that line ran in another one
+    before, with weights of that: it would be refused there."""
+    case, named = proposal.case, {e.change.dtype for e in proposal.edits if not e.change.like} - {""}
     weights = any(w.holder == "parameter" and w.dtype in named for w in case.refused.witnesses)
-    for op in case.recording.ops if named and weights else ():
-        floating = {i.dtype for i in op.inputs} & FLOATING
-        alike = op.op == case.refused.op and op.phase in FORWARD and not op.autocast and len(floating) == 1
-        held = any(i.holder == "parameter" for i in op.inputs)
-        if alike and held and not floating & named and effects.place_of(case, op.place).stack[:1] == frame:
-            return f"earlier calls of this line have {min(floating)} weights"
-    return ""
+    if case.refused.wants != "agree" or case.culprit.holder == "parameter" or not weights:
+        return ""
+    others = case.earlier_weights(lambda f: any(effects.inside(e, f) for e in proposal.edits)) - named
+    return f"earlier calls of this line have {min(others)} weights" if others else ""
 
 
 # ---------------------------------------------------------------- the dtype rules

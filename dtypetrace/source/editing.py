@@ -307,25 +307,34 @@ def _is_written(taken: CallOperand) -> bool:
     return is_destination(taken.op, taken.argument, taken.index)
 
 
-def at_call_like(recording: Recording, taken: CallOperand, other: Witness) -> Edit | None:
+def at_call_like(recording: Recording, taken: CallOperand, other: Witness, *, several: bool = False) -> Edit | None:
     """The edit that casts an operand to the dtype of another operand of the same call, whichever dtype that is: for a
-    line that runs in two dtypes. None where the other one has no name of its own there."""
+    line that runs in two dtypes. None where the other one has no name of its own there. ``several``: the line did."""
     spot = spot_at(recording, taken.place)
     if spot is None or _is_written(taken):
         return None
     operand = taken.node(recording.text)
     like = CallOperand(taken.place, taken.op, taken.module, other.argument, other.index).node(recording.text)
-    name = expressions.dotted(like) if like is not None else _weight_of(spot.node, taken.module, other.name)
+    name = expressions.dotted(like) if like is not None else _weight_of(spot.node, taken.module, other.name, several)
     if operand is None or not name or isinstance(operand, _NO_VALUES):
         return None
     return _cast(recording, spot, operand, other.dtype, f"{name}.dtype")
 
 
-def _weight_of(node: ast.expr, module: str, name: str) -> str:
-    """The weight of the module that is called, as the program would write it: ``self.proj.weight``."""
+def _weight_of(node: ast.expr, module: str, name: str, inside: bool) -> str:
+    """The weight of the module that is called, as the program would write it: ``self.proj.weight``.
+
+    ``inside``: also of a sequence that begins with that module, ``next(self.layers.parameters())``.
+    """
     called = (expressions.dotted(node.func) or "") if isinstance(node, ast.Call) else ""
-    own = called and called.rpartition(".")[2] == module.rpartition(".")[2]
-    return f"{called}.weight" if own and name.rpartition(".")[2] == "weight" else ""
+    if not called or name.rpartition(".")[2] != "weight":
+        return ""
+    path, last = module.split("."), called.rpartition(".")[2]
+    while inside and path[-1] == "0" and len(path) > 1 and path[-1] != last:
+        path.pop()
+    if path[-1] != last:
+        return ""
+    return f"{called}.weight" if module.endswith(last) else f"next({called}.parameters())"
 
 
 def like_the_callee(recording: Recording, place: Place, wanted: str) -> Edit | None:

@@ -120,7 +120,20 @@ SPECTRUM = """
     spectrum = torch.stft(y.float(), 16, 8, window=window, center=False, return_complex=True)  #!
     torch.matmul(mel, spectrum.abs())  #@
 """
+IN_TWO_DTYPES = """
+    class Embedder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mlp = nn.Sequential(nn.Linear(4, 4), nn.SiLU())
+        def forward(self, t):
+            args = t.float() * torch.arange(4)  #!
+            return self.mlp(args)  #@
+    net = Embedder()
+    net(torch.ones(1, 4))
+    net.double()(torch.ones(1, 4).double())
+"""
 PROGRAMS = {
+    "a model that ran in float32 before": (IN_TWO_DTYPES, "args -> args.to(next(self.mlp.parameters()).dtype)"),
     "a parameter that autocast leaves": (TOKEN, "filled -> filled.to(x.dtype)"),  # not what is trained is narrowed
     "a spectrum": (SPECTRUM, "spectrum.abs() -> spectrum.abs().to(torch.float16)"),  # and not what is complex
     "a gradient of a wider target": (BACKWARD, None),

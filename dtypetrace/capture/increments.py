@@ -217,10 +217,12 @@ class Increments:
         memory = private.StorageWeakRef(target.untyped_storage())
         key = memory.cdata, target.storage_offset(), func
         known, version = self._known.get(key), version_of(target)
-        alone = known is not None and not known[0].expired() and version == known[1] + 1
-        added = (known[2] if alone else 0) + (_added(args) if func in _INDEXED else _FULL)
+        if known is not None and known[0].expired():
+            known = None
+        alone = known is not None and version == known[1] + 1
+        added = (known[2] if known is not None and alone else 0) + (_added(args) if func in _INDEXED else _FULL)
         self._known[key] = memory, version, added
-        if known is not None and not known[0].expired():
+        if known is not None:
             return target.dtype in NARROW or alone and added >= _FULL
         if len(self._known) > _MOST_KNOWN:
             self._known = {key: entry for key, entry in self._known.items() if not entry[0].expired()}

@@ -138,7 +138,9 @@ def it_casts_no_codes(proposal: Proposal) -> str:
 def it_keeps_imaginary_parts(proposal: Proposal) -> str:
     """The result of an expression is not cast to a real dtype where it is complex: a step inside it was not."""
     recording = proposal.recording
-    ends = {(e.file, e.end): e for e in proposal.edits if e.change.target == CAST and e.change.dtype not in COMPLEX}
+    ends: dict[tuple[str, object], Edit] = {
+        (e.file, e.end): e for e in proposal.edits if e.change.target == CAST and e.change.dtype not in COMPLEX
+    }
     last = dict[Edit, Op]()
     for op in recording.ops if ends else ():
         frame = next(iter(graph.place_of(recording, op.place).stack), None)

@@ -43,6 +43,10 @@ _GROWN = 16.0
 _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
 """If a result cancels to this little of its operands, the rest is rounding of the reference: float32 for 16 bits, and
 float64 for float32."""
+_FLOAT32 = 2.0**-20
+"""An error below this is that of some ops in float32."""
+_ZERO_BESIDE_LITTLE = 2.0**-30
+"""The same where 16 bits do not show: the float32 reference of what was in them is a thousandth of their error off."""
 _NO_ROUNDING = 2.0**-12
 """Beside the operands, a difference of less than a rounding of float16: what is measured is not far from them."""
 _SIZES = "exact", "total", "product", "root", "sum", "values_and_indices", "check", "observed"
@@ -97,6 +101,13 @@ class Losses:
             if any(d in NARROW for d in dtypes) or any(i.producer in found for i in op.inputs):
                 found.add(number)
         return frozenset(found)
+
+    def shows_16_bits(self, number: int) -> bool:
+        """Whether an op computes with what was in 16 bits, and that shows: what it takes has larger errors than those
+        of float32."""
+        above = [self.of[n] for n in self.sources(number)]
+        shows = not above or max(p.total * p.size for p in above) >= _FLOAT32 * max(p.size for p in above)
+        return shows and number in self.in_16_bits
 
     def badness(self, number: int) -> float:
         """How much of its result is lost: 0 nothing, 1 everything."""
@@ -430,7 +441,9 @@ class Losses:
         return len(made) == 2 and all(made) and made[0] != made[1] and len(alike) == 1
 
     def _zero_beside(self, number: int) -> float:
-        return _ZERO_BESIDE_HALF if number in self.in_16_bits else _ZERO
+        if number not in self.in_16_bits:
+            return _ZERO
+        return _ZERO_BESIDE_HALF if self.shows_16_bits(number) else _ZERO_BESIDE_LITTLE
 
     @cached_property
     def mere_rounding(self) -> list[int]:
@@ -479,18 +492,17 @@ class Losses:
         op = self.run.ops[number]
         if number in self._compensating:
             return True
-        if not tagged(op, "difference"):
-            return False
-        if self._asks_how_far(number, op):
+        if tagged(op, "difference") and self._asks_how_far(number, op):
             return True
-        if len(op.inputs) != 2:
+        if not tagged(op, "difference") or len(op.inputs) != 2:
             return False
         one, other = (list(self.moved(i.producer)) for i in op.inputs)
-        alone = any(is_cast(self.run.ops[n]) for n in {*one[:-1]} ^ {*other[:-1]})
+        casts = ([self.run.ops[n].outputs[:1] for n in way[:-1] if is_cast(self.run.ops[n])] for way in (one, other))
+        alone = next(casts) != next(casts)  # what both are cast to alike is no question
         both = [self.run.ops[n] for n in {*one[:-1]} & {*other[:-1]}]
         merged = any(is_cast(o) and o.outputs[:1] == ("float32",) and o.inputs[0].dtype in _FINE for o in both)
         if one[-1:] != other[-1:] or not alone and not merged:
-            return False  # what both were rounded to alike is no question; what float32 merges is told where it does
+            return False  # what float32 merges is told where it does
         below = self.run.below([number], lambda n: True, _FOLLOWED_BACK)
         return not any(tagged(self.run.ops[n], "exponential") for n, _ in below)
 
@@ -525,7 +537,7 @@ class Losses:
         ops = self.run.ops
         numbers = lambda op: op.inputs if op.outputs[:1] != ("bool",) else ()
         one, both = (set(graph.ops_above(ops, [i.producer], numbers, _FOLLOWED_BACK)) for i in (side, other))
-        made = (d for n in one - both for d in ops[n].outputs if d in REAL)
+        made = (d for n in one - both if not is_move(ops[n]) for d in ops[n].outputs if d in REAL)
         return min((DTYPES[d].digits for d in made), default=DTYPES[side.dtype].digits)
 
     def lost_before(self, number: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 
 from .. import graph
 from ..records import FORWARD, Compared, Finding, Fix, Op, Place, Precision
@@ -169,7 +169,7 @@ def _of_causes(losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
         cause = trials.decided(losses, number, cause)
         finding = _at_op(losses, cause, _said_of_result(losses, number, cause))
         finding = replace(finding, tried=trials.tried(losses, number, cause))
-        between = finding.culprit is not None and finding.culprit.dtype not in NARROW and cause.op in losses.in_16_bits
+        between = finding.culprit is not None and finding.culprit.dtype not in NARROW and losses.shows_16_bits(cause.op)
         if between:  # float32 in between rounds no digit away
             continue
         found.setdefault((finding.code, _born(finding)), finding)
@@ -201,7 +201,7 @@ def _meets_rounded(losses: Losses, cause: Cause) -> bool:
     """Whether what float32 rounded off numbers that the program gave shows only beside others that came to float32 from
     elsewhere, such as a file: those are as rounded, and nobody knows by how much."""
     run = losses.run
-    if cause.rounded < 0 or cause.op in losses.in_16_bits or not tagged(run.ops[cause.rounded], "conversion"):
+    if cause.rounded < 0 or losses.shows_16_bits(cause.op) or not tagged(run.ops[cause.rounded], "conversion"):
         return False
     sides = [i.producer for i in run.ops[cause.op].inputs if i.dtype in REAL and i.shape]
     above = {n for side in sides for n in {side, *graph.ops_above(run.ops, [side])}}
@@ -282,7 +282,9 @@ def _at_op(
     beside = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 and blamed != cause.op else []
     # a call rounds in several of its steps: it is one
     rounded = list({_named(run, n): n for n in reversed(beside)}.values())
-    notes = [consequence, *_begins(losses, sorted(rounded), made)]
+    added = cause.rounded >= 0 and tagged(run.ops[cause.rounded], "sum")
+    begins = [cause.rounded if added and n == blamed else n for n in sorted(rounded)]
+    notes = [consequence, *_begins(losses, begins, made)]
     return found_at(
         run,
         op,
@@ -298,9 +300,11 @@ def _at_op(
 
 
 def _summed_up(losses: Losses, number: int) -> int:
-    """The logarithms of probabilities that an op adds up in their dtype: where these are made wide, so is their sum.
-    Else the op itself."""
+    """What an op adds up that would make its sum wide: the logarithms of probabilities in their dtype, or the larger
+    operand, of which a cast gave wider numbers up. Else the op itself."""
     ops, made = losses.run.ops, losses.run.ops[number].outputs[:1]
+    if tagged(ops[number], "sum") and made == ("float32",):
+        return _larger_cast(losses.run, number)
     if not tagged(ops[number], "total"):
         return number
     for above in list(graph.first_operands(ops, number))[1:]:
@@ -309,6 +313,18 @@ def _summed_up(losses: Losses, number: int) -> int:
         if not (is_move(ops[above]) or tagged(ops[above], "picks", "product")):
             break
     return number
+
+
+def _larger_cast(run: Run, number: int) -> int:
+    """The cast by which the program gave wider numbers up that make up a sum; the op itself if there is none."""
+    sizes = {i.producer: run.peaks.get(i.producer, inf) for i in run.ops[number].inputs}
+    larger = max(sizes, key=sizes.__getitem__)
+    alone = len(sizes) == 2 and min(sizes.values()) <= _LITTLE * sizes[larger] < inf
+    return larger if alone and larger >= 0 and given_up(run, larger) else number
+
+
+_LITTLE = 2.0**-8
+"""The part of a sum that comes from its smaller operand, at most, where the larger one makes the error."""
 
 
 def _title(p: Precision, op: Op, made: str, zero: str) -> str:

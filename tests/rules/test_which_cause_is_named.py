@@ -97,3 +97,34 @@ def test_a_cast_that_makes_state_zero_is_said_once_where_a_checkpoint_has_its_re
     cast = "moments[name] = moments[name].half()"
     assert said(tmp_path, CHECKPOINT.replace("SCALE", "1e-3")) == [("DT302", cast)]
     assert said(tmp_path, CHECKPOINT.replace("SCALE", "10")) == [("DT408", cast)]
+
+
+ENERGIES = """
+torch.manual_seed(0)
+path = torch.linspace(-1, 1, 41, dtype=torch.float64)
+features = torch.exp(-8 * (path[:, None] - torch.linspace(-1, 1, 9, dtype=torch.float64)).square()).to(torch.float16)
+network = features.float() @ (0.002 * torch.rand(9))
+atoms = torch.full((41, ATOMS), -75.0678312583, dtype=torch.float64)
+reference = atoms.sum(1).to(network.dtype)
+energy = network + reference
+profile = READ
+print(profile.max())
+"""
+
+
+def energies(atoms: int, read: str = "energy.double() - energy[0].double()") -> str:
+    return ENERGIES.replace("ATOMS", str(atoms)).replace("READ", read)
+
+
+def test_a_large_number_was_cast_that_is_added_to_a_small_one_from_16_bits(tmp_path):
+    assert said(tmp_path, energies(500)) == [("DT308", "reference = atoms.sum(1).to(network.dtype)")]
+    assert said(tmp_path, energies(1)) == []
+
+
+def test_what_is_zero_by_structure_or_read_as_it_is_beside_16_bits(tmp_path):
+    assert said(tmp_path, energies(500, "energy")) == []
+    assert said(tmp_path, energies(500, "energy.cumsum(0)[-1:] - energy.flip(0).cumsum(0)[-1:]")) == []
+    assert said(tmp_path, energies(500, "(energy.double() - reference.double()) - network.double()")) == []
+    assert said(tmp_path, energies(500, "energy - energy.mean()").replace("0.002", "4.0")) == []
+    assert said(tmp_path, energies(500, "energy[3:].double() - (network.double() + atoms.sum(1))[3:]")) == []
+    assert said(tmp_path, energies(500, "energy[0].double() - energy.double()[0]")) == []

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..tables.operators import tagged
-from .calls import packets
+from .calls import HALVES, packets
 from .updates import sample
 
 Tensor = torch.Tensor
@@ -27,6 +27,8 @@ _LARGE = frozenset({torch.int32, torch.int64})
 _CASTS = packets("cast") | {_aten.copy_}
 _FILLS = packets("fills")
 _ARITHMETIC = packets("sum", "product", "total", "matmul", "adds_at", "not", "sign")
+_HISTOGRAM = _aten.histc
+"""Counts in the dtype of what is counted."""
 _CAST_IDS, _FILL_IDS, _ARITHMETIC_IDS = (frozenset(map(id, part)) for part in (_CASTS, _FILLS, _ARITHMETIC))
 """By id: hashing an operator runs Python code."""
 CALLS, EVERY, LATEST = 48, 16, 16_000
@@ -68,6 +70,8 @@ had a fraction, and of arithmetic, how many became equal to others."""
 def concerns(func: Any, out: Tensor) -> bool:
     """Whether a call may lose integers: arithmetic of small ones, or a cast. Asked for every call that is measured."""
     known = id(getattr(func, "overloadpacket", None))
+    if known == id(_HISTOGRAM):
+        return out.dtype in HALVES
     if known in _FILL_IDS:
         return out.dtype in _INTEGERS
     return known in _CAST_IDS or known in _ARITHMETIC_IDS and out.dtype in _WRAPPING
@@ -81,7 +85,7 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     if packet in _FILLS:
         return filled(args[-1], out)
     if packet not in _CASTS:
-        return _wrapped(func, args, kwargs, out)
+        return (_stopped if packet is _HISTOGRAM else _wrapped)(func, args, kwargs, out)
     written = packet is _aten.copy_
     source = args[1] if written else args[0]
     if not isinstance(source, Tensor) or source.shape != out.shape or source.dtype is out.dtype:
@@ -220,6 +224,14 @@ def _equal(numbers: Tensor, made: torch.dtype) -> Counts:
 
 
 # ---------------------------------------------------------------- arithmetic
+
+
+def _stopped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Counts | None:
+    """Bins of a histogram that hold anything, and how many of them hold at most half of what they should."""
+    if args[0].numel() > _MULTIPLIED:
+        return None
+    true = func(args[0].detach().float(), *args[1:], **kwargs)
+    return (true > 0).sum(), (2 * out.float() <= true).logical_and(true > 0).sum()
 
 
 def _flags(numbers: Tensor) -> Counts:

@@ -16,6 +16,8 @@ imaginary parts of complex numbers that a cast makes real.
 Merged (DT204): different integers, or float64 numbers such as times, are equal after a cast to float32, which cannot
 distinguish neighbours above 2**24, or to float64 above 2**53; or numbers beyond that come from data in such a dtype and
 are taken for integers again.
+
+Stopped (DT307): a histogram has its counts in the dtype of what it counts, where they stop.
 """
 
 from __future__ import annotations
@@ -82,6 +84,8 @@ def _judged(run: Run, v: Value) -> Finding | None:
         return _coarse(run, v, op) if v.spoilt and op.count > 1 and _given(run, op) else None
     made = op.outputs[0]
     floats = [i for i in op.inputs if i.dtype in REAL]
+    if name_of(op) == "histc":
+        return _stopped(run, v, op)
     if not floats and made not in REAL and tagged(op, "fills"):
         return _filled(run, op) if _used_as_numbers(run, v.op) else None
     stored = _store_of(run, v, op)
@@ -494,6 +498,19 @@ def _merged(run: Run, v: Value, op: Op) -> Finding:
 def _source(op: Op) -> str:
     """The dtype that an op casts from: Python and NumPy hand over float64."""
     return op.inputs[-1].dtype if op.inputs else "float64"
+
+
+def _stopped(run: Run, v: Value, op: Op) -> Finding | None:
+    """Counts that one call makes in the dtype of what it counts."""
+    if not v.spoilt:
+        return None
+    culprit, made = run.operand(op, 0, None), op.outputs[0]
+    fix = advise(run.place(op), f"cast {quoted(culprit.shown)} to float32 in this call")
+    said = f"{v.spoilt:,} of {v.exact:,} bins hold at most half of what they should"
+    notes = (f"a bin that is counted in {made} stops at {2 ** DTYPES[made].digits:,}",)
+    begins = graph.flow(run.recording, op.inputs[0].event, None)
+    title = f"{quoted(op.op)} stops counting in {made}"
+    return found_at(run, op, "DT307", culprit, fix, begins=begins, made=made, said=said, title=title, notes=notes)
 
 
 def _coarse(run: Run, v: Value, op: Op) -> Finding:

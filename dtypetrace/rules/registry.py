@@ -84,6 +84,6 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT204",), narrow_tables.find, EVERY_CALL),
     Rule(("DT204",), decisions.coarse_draws),
     Rule(("DT304",), lost_copies.find),
-    Rule(("DT203", "DT204", "DT301"), integers.find),
+    Rule(("DT203", "DT204", "DT301", "DT307"), integers.find),
     Rule(("DT204", "DT301", "DT302", "DT307", "DT308"), measured.sampled, SAMPLED),
 )

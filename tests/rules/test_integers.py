@@ -555,3 +555,20 @@ FAR = "p = torch.rand(4000, 3, dtype=torch.float64) * 0.4 + torch.tensor([4e5, 5
 def test_cells_beyond_32_bits(text, codes, tmp_path):
     program = programs.run(tmp_path, FAR + text, before="torch.manual_seed(0)", numerics=True)
     assert [f.code for f in program.findings if f.severity != "note"] == codes
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("x = torch.rand(40000).half()  # made\ncounts = torch.histc(x, bins=8, min=0, max=1)", ["DT307"]),
+        ("x = torch.rand(40000).bfloat16()  # made\ncounts = x.histc(16).double()", ["DT307"]),
+        ("x = torch.rand(40000).half()\ncounts = torch.histc(x.float(), bins=8, min=0, max=1)", []),
+        ("x = torch.rand(12000).half()\ncounts = torch.histc(x, bins=8, min=0, max=1)", []),
+        ("x = torch.rand(40000)\ncounts = torch.histc(x, bins=8, min=0, max=1).half()", []),
+    ],
+)
+def test_a_histogram_that_stops_counting(text, codes, tmp_path):
+    program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+    found = [f for f in program.findings if f.severity != "note"]
+    assert [f.code for f in found] == codes
+    assert all(program.at(f.culprit.origin.place).endswith("# made") for f in found)

@@ -116,7 +116,7 @@ def test_a_refusal_in_a_step_that_was_not_watched():
     assert finding.culprit.dtype == "float64" and finding.culprit.origin.kind == "input"
     weight = next(o for o in finding.operands if o.dtype == "float32")
     assert (weight.name, weight.holder, weight.origin.kind) == ("inward.weight", "parameter", "parameter")
-    assert weight.origin.line < line  # where Net made it: the first steps saw that
+    assert 0 < weight.origin.line - line < 5  # where the whole model was made: the first steps saw that
     assert any(n.startswith("step 7 was not watched: its operands are those that the traceback") for n in finding.notes)
     assert "in a step that was not watched" in " ".join(repr(t).replace("|", " ").split())
     assert any("not watched" in note for note in raised.value.__notes__)

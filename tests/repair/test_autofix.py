@@ -413,7 +413,7 @@ for _ in range(2):
     assert added == ["x = torch.randn(32, 8, dtype=torch.float32)"] and "for the same random numbers" in said
 
 
-def test_one_value_for_models_of_two_dtypes_is_cast_where_it_is_passed_on(tmp_path):
+def test_one_value_for_models_of_two_dtypes_follows_their_weights(tmp_path):
     text = """
 class Net(nn.Module):
     def __init__(self):
@@ -429,8 +429,8 @@ with torch.no_grad():
     future = target(s).max()
 (value - future).backward()
 """
-    added, _ = fixed(tmp_path, text)
-    assert added == ["s = torch.ones(3, 4, dtype=torch.float32)", "future = target(s.to(torch.float16)).max()"]
+    follows = "return self.body(s.to(next(self.body.parameters()).dtype))"
+    assert fixed(tmp_path, text)[0] == [follows, "s = torch.ones(3, 4, dtype=torch.float32)"]
 
 
 def test_a_line_that_runs_in_two_dtypes_is_cast_to_what_it_meets(tmp_path):

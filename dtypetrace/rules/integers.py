@@ -27,14 +27,17 @@ from dataclasses import dataclass
 from math import tau
 
 from .. import graph
+from ..foresight import DtypeChange
 from ..records import CAST, FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
 from ..source import editing
+from ..source.operands import CallOperand
 from ..tables.dtypes import COMPLEX, DTYPES, HALF, REAL
 from ..tables.english import quoted
 from ..tables.operators import destination, is_cast, is_move, name_of, tagged, writes
 from .advice import advise
-from .checks import born_otherwise
-from .run_facts import Run
+from .case import one
+from .checks import born_otherwise, sound
+from .run_facts import Run, argument_of
 from .silent_findings import found_at
 
 _FRACTIONS = 0.1
@@ -415,7 +418,8 @@ def _store_of(run: Run, v: Value, op: Op) -> int:
     elif op.outputs[0] in REAL:
         return -1
     takers = run.below([v.op], lambda n: run.moves(n) and not writes(run.ops[n]), _FAR)
-    return next((n for n, at in takers if writes(run.ops[n]) and 0 not in at), -1)
+    stores = (n for n, at in takers if writes(run.ops[n]) and 0 not in at)
+    return next((n for n in stores if run.ops[n].inputs[0].dtype not in REAL), -1)
 
 
 def _cut_off(run: Run, number: int, store: int, lost: int, of: int) -> Finding | None:
@@ -505,7 +509,10 @@ def _stopped(run: Run, v: Value, op: Op) -> Finding | None:
     if not v.spoilt:
         return None
     culprit, made = run.operand(op, 0, None), op.outputs[0]
-    fix = advise(run.place(op), f"cast {quoted(culprit.shown)} to float32 in this call")
+    taken = CallOperand(run.place(op), op.op, op.module, argument_of(op, 0), 0)
+    edits = one(editing.at_call(run.recording, taken, "float32"))
+    fits = sound(run, edits, DtypeChange(results={v.op: "float32"}))
+    fix = advise(run.place(op), f"cast {quoted(culprit.shown)} to float32 in this call", edits=edits if fits else ())
     said = f"{v.spoilt:,} of {v.exact:,} bins hold at most half of what they should"
     notes = (f"a bin that is counted in {made} stops at {2 ** DTYPES[made].digits:,}",)
     begins = graph.flow(run.recording, op.inputs[0].event, None)

@@ -568,7 +568,13 @@ def test_cells_beyond_32_bits(text, codes, tmp_path):
     ],
 )
 def test_a_histogram_that_stops_counting(text, codes, tmp_path):
-    program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+    program = programs.run(tmp_path, "import torch\n" + text, before="torch.manual_seed(0)", numerics=True)
     found = [f for f in program.findings if f.severity != "note"]
     assert [f.code for f in found] == codes
     assert all(program.at(f.culprit.origin.place).endswith("# made") for f in found)
+    assert all([e.after for e in f.fix.edits] == ["x.to(torch.float32)"] for f in found)
+
+
+def test_a_fraction_that_is_written_at_listed_places_of_reals_is_kept(tmp_path):
+    text = "norm = nn.LayerNorm(8)\nwith torch.no_grad():\n    for n in range(4):\n        norm.weight[[1, 2]] = 0.01\nx = norm.weight / 2"
+    assert not programs.run(tmp_path, text, numerics=True).findings

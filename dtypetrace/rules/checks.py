@@ -178,9 +178,9 @@ def it_widens_no_rounded_value(proposal: Proposal) -> str:
 
 def it_widens_no_model(proposal: Proposal) -> str:
     """Where one value meets wider numbers, not all weights that it was computed with are widened: the program cast them
-    to 16 bits itself."""
+    to 16 bits itself. What an optimizer computes of its weights is no such value."""
     case, effect = proposal.case, proposal.effect
-    value = case.culprit.holder is None and case.culprit.dtype in HALF
+    value = case.culprit.holder is None and case.culprit.dtype in HALF and case.refused.phase != "optimizer"
     if effect is None or not value or case.refused.wants != "agree":
         return ""
     births, events = effect.change.births, case.recording.events

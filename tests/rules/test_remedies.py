@@ -685,6 +685,24 @@ def test_one_meeting_widens_no_model_that_a_library_cast_for_the_program(tmp_pat
     assert fix.edits and all(edit.start[0] >= program.line("states =") for edit in fix.edits), fix
 
 
+def test_a_cast_after_the_optimizer_was_made_is_removed(tmp_path):
+    text = """
+    import torch
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.LBFGS(net.parameters())
+    def closure():
+        optimizer.zero_grad()
+        loss = net(torch.ones(2, 4).to(net.weight.dtype)).pow(2).sum()
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+    net.half()
+    optimizer.step(closure)
+    """
+    fix = next(f for f in programs.run(tmp_path, text).findings if f.code == "DT115").fix
+    assert [edit.before.strip() for edit in fix.edits] == ["net.half()"]
+
+
 def test_trained_weights_yield_to_no_frozen_ones_in_half(tmp_path):
     text = """
     frozen = nn.Linear(4, 4).half().requires_grad_(False)

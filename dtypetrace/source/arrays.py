@@ -17,7 +17,7 @@ from ..records import Frame, Place
 from ..records.text import ParsedFile, ProgramText
 from . import attributes
 from .decisions import At, Finder, spelled
-from .expressions import Function, call_at, dotted, function_around, last_part
+from .expressions import Function, assignments_in, call_at, dotted, function_around, given_to, last_part
 from .operands import located
 
 _TAKES = frozenset({"from_numpy", "as_tensor", "tensor", "asarray"})
@@ -139,11 +139,13 @@ class _Arrays(Finder):
         above: ast.AST | None = at.node
         while above is not None and not isinstance(above, Function):
             for loop in getattr(above, "generators", ()):
-                if found := list(_bound(loop.target, loop.iter, name, True)):
+                if found := list(_each_of(loop.target, loop.iter, name)):
                     return _known(at, found)
             above = file.parents.get(above)
         scope = function_around(file, at.node)
         found = [n for s in ast.walk(scope) if function_around(file, s) is scope for n in _bound_by(s, name)]
+        own = (a for a in assignments_in(scope, name) if function_around(file, a) is scope)
+        found += [value for a in own for value in given_to(a, name)]
         if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) or not _takes(scope, name):
             return _known(at, found)
         given = self._given(at, scope, name)
@@ -210,26 +212,19 @@ def _known(at: At, found: Iterable[ast.expr | None]) -> list[At]:
 
 
 def _bound_by(statement: ast.AST, name: str) -> Iterator[ast.expr | None]:
-    """What a statement binds a name to; None where that is unclear."""
-    if isinstance(statement, ast.Assign):
-        for target in statement.targets:
-            yield from _bound(target, statement.value, name, False)
-    elif isinstance(statement, (ast.AnnAssign, ast.NamedExpr)) and statement.value is not None:
-        yield from _bound(statement.target, statement.value, name, False)
-    elif isinstance(statement, (ast.For, ast.AsyncFor)):
-        yield from _bound(statement.target, statement.iter, name, True)
+    """What a statement that is no assignment binds a name to; None where that is unclear."""
+    if isinstance(statement, (ast.For, ast.AsyncFor)):
+        yield from _each_of(statement.target, statement.iter, name)
     elif isinstance(statement, ast.withitem) and statement.optional_vars is not None:
         yield from (None for _ in _stored(statement.optional_vars, name))
 
 
-def _bound(target: ast.expr, value: ast.expr, name: str, loop: bool) -> Iterator[ast.expr | None]:
-    """What a name gets where a target is assigned a value, or takes each of it; None where that is unclear."""
+def _each_of(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr | None]:
+    """What a name gets where a loop's target takes each of a value; None where that is unclear."""
     if isinstance(target, ast.Name):
         yield from [value] if target.id == name else []
         return
-    values = value.elts if isinstance(value, ast.Tuple) and not loop else []
-    if loop and isinstance(value, ast.Call) and last_part(value.func) == "zip":
-        values = value.args
+    values = value.args if isinstance(value, ast.Call) and last_part(value.func) == "zip" else []
     parts = target.elts if isinstance(target, ast.Tuple) else []
     whole = len(parts) == len(values) > 0
     for number, part in enumerate(parts if whole else [target]):

@@ -296,6 +296,18 @@ def assignments_in(scope: ast.AST, name: str) -> list[Assignment]:
     ]
 
 
+def given_to(assignment: Assignment, name: str) -> list[ast.expr | None]:
+    """The values that a statement assigns to a name; None for one that is a part of another value."""
+    given: list[ast.expr | None] = []
+    for target in assignment.targets if isinstance(assignment, ast.Assign) else [assignment.target]:
+        if dotted(target) == name:
+            given.append(assignment.value)
+        elif isinstance(target, ast.Tuple) and (names := [dotted(t) for t in target.elts]).count(name):
+            parts = assignment.value.elts if isinstance(assignment.value, ast.Tuple) else []
+            given.append(parts[names.index(name)] if len(parts) == len(names) else None)
+    return given or [None]
+
+
 def _targets(node: Assignment) -> list[ast.AST]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return [t for target in targets for t in ast.walk(target) if isinstance(t, (ast.Name, ast.Attribute))]

@@ -14,7 +14,6 @@ from functools import lru_cache
 from ..records import Frame, Place, Refused, Witness
 from ..records.text import ParsedFile, ProgramText
 from .expressions import (
-    Assignment,
     arguments,
     assignments,
     assignments_in,
@@ -24,6 +23,7 @@ from .expressions import (
     dotted,
     expression_at,
     function_around,
+    given_to,
     last_part,
 )
 from .expressions import number as number_of
@@ -118,23 +118,11 @@ def _is_number(file: ParsedFile, node: ast.expr, deep: int = 0) -> bool:
         getattr(a, "arg", "") for a in ast.walk(function.args)
     }
     assigned = assignments_in(function, name) if passed_in else assignments(file, node, name)
-    given = [value for a in assigned for value in _given_to(a, name)]
+    given = [value for a in assigned for value in given_to(a, name)]
     given += [n.value for n in ast.walk(file.tree) if isinstance(n, ast.AugAssign) and dotted(n.target) == name]
     if not assigned and isinstance(function, ast.FunctionDef):
         given.append(default_of(function, name))
     return bool(given) and all(value is not None and _is_number(file, value, deep + 1) for value in given)
-
-
-def _given_to(assignment: Assignment, name: str) -> list[ast.expr | None]:
-    """The values that a statement assigns to a name; None for one that is a part of another value."""
-    given: list[ast.expr | None] = []
-    for target in assignment.targets if isinstance(assignment, ast.Assign) else [assignment.target]:
-        if dotted(target) == name:
-            given.append(assignment.value)
-        elif isinstance(target, ast.Tuple) and (names := [dotted(t) for t in target.elts]).count(name):
-            parts = assignment.value.elts if isinstance(assignment.value, ast.Tuple) else []
-            given.append(parts[names.index(name)] if len(parts) == len(names) else None)
-    return given or [None]
 
 
 def passed(text: ProgramText, frame: Frame, name: str, position: int) -> str:

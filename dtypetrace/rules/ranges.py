@@ -53,8 +53,9 @@ def find(run: Run) -> Iterator[Finding]:
     # what steps do to weights is judged separately (DT303)
     if first is not None and run.ops[first.op].phase != "optimizer":
         yield from _first_bad(run, first)
-    flushed = [v for v in run.values.values() if v.rows and _counts(run, v) and not _drowned(run, v)]
-    yield from _flushed_states(run, run.values.values())
+    emptied = [v for v in run.values.values() if not _at_a_floor(run, v)]
+    flushed = [v for v in emptied if v.rows and _counts(run, v) and not _drowned(run, v)]
+    yield from _flushed_states(run, emptied)
     if flushed:
         yield _flushed(run, flushed)
 
@@ -134,6 +135,16 @@ def _vanishes_beside(run: Run, v: Value) -> bool:
         return False
     kind = DTYPES["float16"]
     return v.flushed * kind.smallest <= kind.eps * v.peak
+
+
+def _at_a_floor(run: Run, v: Value) -> bool:
+    """Whether what is cast never rose above a lower limit that the narrow dtype flushes, as the scale of a block of
+    zeros does: it stands for zero. Whether something divides by it is judged where that is done."""
+    op = run.ops[v.op]
+    made = graph.unmoved(run.ops, op.inputs[0].producer) if is_cast(op) and op.inputs else -1
+    if made < 0 or not tagged(run.ops[made], "lower_bound"):
+        return False
+    return made in run.peaks and run.peaks[made] <= DTYPES[op.outputs[0]].smallest / 2
 
 
 def _drowned(run: Run, v: Value) -> bool:

@@ -159,6 +159,25 @@ def test_the_state_of_an_optimizer_that_is_cast_for_a_checkpoint(tmp_path):
     assert reported(tmp_path, text.replace("SIZE", "1.0")) == []
 
 
+@pytest.mark.parametrize(
+    ("blocks", "use", "codes"),
+    [
+        ("torch.zeros(40, 8)", "kept.float() * codes", []),
+        ("torch.full((40, 8), 1e-9)", "kept.float() * codes", ["DT302"]),  # the blocks are not zero
+        ("torch.zeros(40, 8)", "blocks / kept.float()", ["DT302"]),  # something divides by it
+    ],
+)
+def test_the_scale_of_a_block_of_zeros_stands_for_zero(blocks, use, codes, tmp_path):
+    text = f"""
+    blocks = {blocks}
+    scale = blocks.abs().amax(1, keepdim=True).clamp_min(1e-12)
+    codes = torch.round(blocks / scale * 127)
+    kept = scale.half()
+    print(({use}).sum().item())
+    """
+    assert [code for code, _ in reported(tmp_path, text)] == codes
+
+
 def test_a_product_with_a_factor_that_is_zero_and_broadcast_has_not_underflowed(tmp_path):
     """The inverse root of an infinity is rightly zero, and so is what it multiplies; the overflow is the finding."""
     text = """

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .. import graph
-from ..records import Edit, Place
+from ..records import UNCAST, Edit, Place
 from ..rules.lost_steps import lost_steps
 from ..source.patch import Change, Patch, objection
-from ..tables.dtypes import FLOATING
+from ..tables.dtypes import COMPLEX, FLOATING
 from ..tables.english import percent, quoted
 from ..tables.operators import is_destination
 from . import steps
@@ -414,6 +414,8 @@ class Repair:
         why = "" if finite(self.healed) else "the healed run computes numbers that are not finite"
         if self.healed is self.found and any(map(_rounds, self.problems)):
             why = "the healed run rounds what it writes into integers"
+        if self.healed is self.found and any(map(_cuts, self.problems)):
+            why = "the healed run computes with numbers that a cast cut to integers"
         if why and (count := finite(patched)):
             ended = f"the patched run reaches its end with finite values ({count} checked)"
             whole = f"nothing is refused; {ended}; {why}, so it is not compared{self._steps(patched)}"
@@ -460,6 +462,13 @@ def _rounds(problem: Problem) -> bool:
     made = problem.fixes[problem.chosen].edits[:1] if problem.chosen is not None else ()
     into = (f.culprit for f in problem.findings if f.culprit is not None and is_destination(f.op, "", f.culprit.index))
     return any(e.change.dtype in FLOATING for e in made) and any(o.dtype not in FLOATING for o in into)
+
+
+def _cuts(problem: Problem) -> bool:
+    """Whether healing widened integers that a cast had made of floating numbers, and the patch leaves that cast out."""
+    made = problem.fixes[problem.chosen].edits[:1] if problem.chosen is not None else ()
+    cut = (f.culprit for f in problem.findings if f.culprit is not None)
+    return any(e.change.target == UNCAST for e in made) and any(o.dtype not in FLOATING | COMPLEX for o in cut)
 
 
 def _worst(found: Sequence[Evidence]) -> float:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from os.path import commonprefix
 
 from .. import graph
+from ..foresight import refused_with
 from ..records import Edit, Fix, Op, Operand, Place
 from ..source import dictionaries, editing, expressions, operands, regions
 from ..source.optimizers import ByHand
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
 from ..tables.operators import tagged
+from ..tables.rule_language import Refuses
 from . import alternatives, autocast_off, checks, effects, plans, wide_weights
 from .advice import advise
 from .autocast_off import Off
@@ -66,6 +69,34 @@ def asked_in_the_call(case: Case) -> Iterator[Fix]:
     keep = f"keep these weights in {case.wanted} at {short(case.here)}"
     change = f"cast {name} to {case.wanted} here"
     yield advise(case.site, change, case.verdict.reason, edits=edits, kind="cast", others=(keep,))
+
+
+def follows(case: Case) -> Iterator[Fix]:
+    """One number that meets tensors is cast to their dtype, whichever it is: another call may bring another one."""
+    larger = (w for w in case.refused.witnesses if w.dtype == case.wanted and prod(w.shape) > 1)
+    if case.verdict.principle != "single number" or not (case.site.stack and case.site.stack[0].user):
+        return
+    for other in larger:
+        if edits := case.cast_like(other):
+            change = (
+                f"cast {quoted(case.culprit.shown)} to the dtype of {edits[0].change.like.removesuffix('.dtype')} here"
+            )
+            yield advise(case.site, change, case.verdict.reason, edits=edits, kind="cast")
+
+
+def cut_in_the_call(case: Case) -> Iterator[Fix]:
+    """Numbers that the refused line itself cuts to integers, for a call that takes none, keep their fractions."""
+    recording, refused = case.recording, case.refused
+    line = graph.lineage(recording, case.witness.event)
+    source = line.root.source[:1] if case.origin.kind == "cast" and line is not None else ()
+    if not FLOATING.intersection(source) or not case.passed or case.culprit.dtype in FLOATING | COMPLEX:
+        return
+    same = (case.here.file, case.here.line) == (case.site.file, case.site.line)
+    again = refused_with(refused, {case.witness.index: source[0]})
+    if same and refused.wants in ("float", "kernel") and not isinstance(again, Refuses):
+        edits = one(editing.uncast(recording, case.here))
+        why = f"{quoted(refused.op)} takes real numbers, and the cast cuts their fractions off"
+        yield advise(case.here, "leave this cast out", why, edits=edits)
 
 
 def autocast_was_on(case: Case) -> Iterator[Fix]:
@@ -263,6 +294,7 @@ def no_kernel(case: Case) -> Iterator[Fix]:
     if case.refused.wants != "kernel":
         return
     yield from _without_cast(case)
+    yield from _out_of_autocast(case)
     change, why, number = _without_kernel(case)
     edits = case.cast_at_call(number) if case.passed and number else ()
     if case.passed and not number and case.culprit.dtype in HALF:
@@ -293,6 +325,21 @@ def _without_cast(case: Case) -> Iterator[Fix]:
     yield advise(case.here, change, f"{quoted(case.refused.op)} has no kernel for it", edits=edit)
 
 
+def _out_of_autocast(case: Case) -> Iterator[Fix]:
+    """A call that autocast itself gives a dtype without kernel, by casting what it is given, is made outside of
+    autocast: a cast of its operands would be undone."""
+    device, _, compute = case.refused.autocast.partition(":")
+    given = {w.dtype for w in case.refused.witnesses if w.dtype in FLOATING}
+    if compute != case.culprit.dtype or given == {compute} or not case.passed or not case.site.stack:
+        return
+    region = f'torch.autocast("{device}", enabled=False)'
+    cast = case.cast_at_call("float32")
+    edits = (*one(editing.under(case.recording, case.site.stack[0], region)), *cast)
+    change = f"call {quoted(case.refused.op)} under {region}, with all operands in float32"
+    why = f"autocast casts what it is given to {compute}, for which it has no kernel"
+    yield advise(case.site, change, why, edits=edits if len(edits) > 1 else (), kind="autocast")
+
+
 def _without_kernel(case: Case) -> tuple[str, str, str]:
     """The change and its reason in words, and the dtype to cast to in the call if that is enough."""
     found, op, expected = case.culprit.dtype, case.refused.op, case.verdict.expected
@@ -300,7 +347,12 @@ def _without_kernel(case: Case) -> tuple[str, str, str]:
     if case.witness.argument in POINTERS:
         return f"cast {shown} to int64 at the call", f"{quoted(op)} takes integers", "int64"
     if found in FLOATING and found not in HALF | STORAGE_ONLY:
-        return f"cast {shown} to int64 or bool at the call", f"{quoted(op)} takes integers or booleans", ""
+        number = expected if expected and expected not in FLOATING | COMPLEX else ""
+        return (
+            f"cast {shown} to {number or 'int64 or bool'} at the call",
+            f"{quoted(op)} takes integers or booleans",
+            number,
+        )
     if found in FLOATING:
         return f"compute {quoted(op)} in float32 and cast its result back", "", ""
     number = "int64" if found == "bool" or found in STORAGE_ONLY else "float32"

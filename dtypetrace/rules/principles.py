@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from math import prod
 
 from .. import graph
 from ..records import Frame, Op, Recording, Witness
@@ -400,6 +401,15 @@ _PASSES_ON = "view", "copy", "join", "picks"
 _ONE_NUMBER = "blank", "fills"
 
 
+def bits(case: Collision) -> Verdict | None:
+    """Where an operation computes with bits, the dtype of the integers or truth values is right that floating numbers
+    meet."""
+    whole = {w.dtype for w in case.sides if w.dtype not in FLOATING | COMPLEX}
+    if not tagged(case.refused.op, "bits") or len(whole) != 1 or whole == case.present:
+        return None
+    return Verdict(whole.pop(), f"{quoted(case.refused.op)} takes integers and truth values")
+
+
 def floating_over_integers(case: Collision) -> Verdict | None:
     """Where one floating dtype meets integers or booleans, the floating dtype is right."""
     floating = [w.dtype for w in case.sides if w.dtype in FLOATING]
@@ -416,6 +426,22 @@ def torch_integers(case: Collision) -> Verdict | None:
 
 
 # ---------------------------------------------------------------- counts, and how each dtype was chosen
+
+
+def single_number(case: Collision) -> Verdict | None:
+    """An operand of one element is wrong where all others, which are larger and at least two, agree: a factor follows
+    what it scales."""
+    numbers = [w for w in case.sides if prod(w.shape) == 1 and w.holder is None]
+    rest = {w.dtype for w in case.sides if w not in numbers}
+    if (
+        len(numbers) != 1
+        or len(case.sides) < 3
+        or len(rest) != 1
+        or any(prod(w.shape) < 2 for w in case.sides if w not in numbers)
+    ):
+        return None
+    dtype = rest.pop()
+    return Verdict(dtype, f"it is one number, and all that it meets is {dtype}") if numbers[0].dtype != dtype else None
 
 
 def sum_of_widened(case: Collision) -> Verdict | None:
@@ -521,8 +547,10 @@ PRINCIPLES: tuple[Principle, ...] = (
     library_argument,
     cast_by_library,
     asked_in_the_call,
+    bits,
     integers_on_purpose,
     integers_beside_a_default,
+    single_number,
     trained_outside,
     trained_beside_frozen,
     sum_of_widened,

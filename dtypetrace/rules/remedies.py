@@ -27,6 +27,8 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.half_gradients,
     at_use.into_widened,
     at_use.asked_in_the_call,
+    at_use.follows,
+    at_use.cut_in_the_call,
     at_use.autocast_was_on,
     at_use.hand_written_backward,
     at_birth.default_dtype,

@@ -1,5 +1,6 @@
 """Programs as people write them, of the kinds that a natural sample showed to be judged wrongly."""
 
+import followed
 import programs
 import pytest
 
@@ -66,3 +67,55 @@ def test_a_diff_does_not_cast_what_a_call_makes_on_its_way(tmp_path):
     program = programs.run(tmp_path, text, numerics=True)
     found = next(f for f in program.findings if f.code == "DT308")
     assert all(edit.before.count("net") == 0 for edit in found.fix.edits)
+
+
+REFUSED = {
+    "a tensor of one element, as a factor": (
+        "ema, new, share = torch.zeros(4).bfloat16(), torch.ones(4).bfloat16(), torch.tensor([0.1])\nema.lerp_(new, share)",
+        "share.to(ema.dtype)",
+    ),
+    "a factor between wider tensors": (
+        "a, b, w = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64), torch.rand(1)\nc = torch.lerp(a, b, w)",
+        "w.to(a.dtype)",
+    ),
+    "a factor of weights that are few": (
+        "net = nn.Linear(8, 8)\nkept = nn.Linear(2, 2).bfloat16()\nold, t = torch.zeros(2, 2).bfloat16(), torch.rand(1)\n"
+        "old.lerp_(kept.weight.detach(), t)",
+        "t.to(old.dtype)",
+    ),
+    "scores that the call cuts": (
+        "net = nn.Linear(4, 3)\nx = torch.randn(5, 4)\nloss = F.cross_entropy(net(x).long(), torch.arange(5) % 3)\nloss.backward()",
+        "net(x)",
+    ),
+    "scores that a softmax takes as integers": ("s = torch.randn(4)\np = torch.softmax(s.int(), 0)", "s"),
+    "a mean of cut numbers": ("s = torch.randn(4)\nm = s.long().mean()", "s"),
+    "a float mask beside truth values": ("m, ok = torch.ones(3), torch.tensor([True, False, True])\nboth = m & ok", "m.to(torch.bool)"),
+    "an inverted float mask": ("m = torch.tensor([1.0, 0.0])\nn = ~m", "torch.tensor([1.0, 0.0], dtype=torch.bool)"),
+    "truth values on the left": ("m, ok = torch.ones(3), torch.tensor([True, False, True])\nok |= m", "torch.ones(3, dtype=torch.bool)"),
+    "a sparse product under autocast": (
+        "a = torch.eye(4).to_sparse_csr()\nlin = nn.Linear(4, 4)\nwith torch.autocast('cpu', torch.bfloat16):\n"
+        "    h = lin(torch.randn(4, 4))\n    out = torch.sparse.mm(a, h)",
+        'with torch.autocast("cpu", enabled=False): out',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "after"), REFUSED.values(), ids=REFUSED)
+def test_the_diff_of_a_refused_call_is_enough(text, after, tmp_path):
+    done = followed.follow(tmp_path, followed.IMPORTS + text)
+    assert after in [edit.after for fix in done.shown for edit in fix.edits]
+    assert done.clean
+
+
+KEPT = {
+    "integers beside a float mask": "m, n = torch.ones(3), torch.arange(3)\nboth = m & n",
+    "a sum of truth values and numbers": "m, n = torch.tensor([True, False]), torch.ones(2)\nm += n",
+    "a number that meets two dtypes": "a, b = torch.zeros(4), torch.ones(4).double()\nc = torch.lerp(a, b, torch.rand(1))",
+}
+
+
+@pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
+def test_what_these_principles_do_not_decide(text, tmp_path):
+    found = programs.run(tmp_path, text).findings[0]
+    assert found.fix is None or "bool" not in " ".join(e.after for e in found.fix.edits)
+    assert "it is one number" not in str(found)

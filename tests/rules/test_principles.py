@@ -49,6 +49,21 @@ def test_storage_format(stored):
     both_ways(b, "storage format", "bfloat16", stored)
 
 
+def test_bits():
+    b = RecordingBuilder()
+    b.refused("and", b.made("bool"), b.made("float32"), wants="kernel")
+    both_ways(b, "bits", "bool", "float32")
+
+
+def test_single_number():
+    b = RecordingBuilder()
+    ema, new = b.made("bfloat16"), b.made("bfloat16")
+    b.refused(
+        "lerp_", ema, new, b.made("float32", shape=(1,)), model=weights("float32", b.made("float32", "parameter"))
+    )
+    both_ways(b, "single number", "bfloat16", "float32")
+
+
 def test_two_storage_formats_are_judged_by_something_else():
     b = RecordingBuilder()
     b.refused("matmul", b.made("float8_e5m2"), b.made("float8_e4m3fn"))

@@ -21,6 +21,7 @@ from .capture.compiled import regions
 from .capture.dispatch_mode import DispatchMode, WatchingFunctionMode
 from .capture.function_mode import FunctionMode
 from .capture.held_signals import held
+from .capture.known_steps import KnownSteps
 from .capture.module_hooks import ModuleHooks
 from .capture.patches import Patches
 from .capture.protocols import Context, Healer, MakeHealer, Opened
@@ -77,11 +78,13 @@ class Watch:
         self.windows = windows
         self._asleep: Counter | None = None
         """What is on in steps that are not watched."""
+        self._known: KnownSteps | None = None
         if windows is not None and windows.novelty is not None:
             windows.novelty.look = self._counts
             windows.novelty.calls = lambda: sum([op.count for op in self.recorder.ops])
             windows.novelty.damaging = lambda: measuring.damaging(self.recorder)
             self._asleep = Lookout(windows, windows.novelty, self.recorder)
+            self._known = KnownSteps(self.recorder, windows.novelty, self._modes_off, self._modes_on)
         elif windows is not None:
             self._asleep = Counter(windows)
         self._healing = healing
@@ -116,7 +119,7 @@ class Watch:
         self._function_mode = function_mode(self)
         self._new_patches()
         self.hooks = ModuleHooks(self.recorder, self._patches, self._steps, self.windows, self.healer)
-        self.hooks.asleep = self._asleep
+        self.hooks.asleep, self.hooks.known = self._asleep, self._known
         try:
             if self._asleep is not None:
                 self._asleep.begins(self.hooks)
@@ -140,10 +143,40 @@ class Watch:
             global_hooks.settle()
         self._below = self._opened
         with regions.surfaced():
-            self._below = (
-                mode_stacks.dispatch.insert(self.dispatch_mode, self._opened[0]),
-                mode_stacks.functions.insert(self._function_mode, self._opened[1]),
-            )
+            self._insert()
+
+    def _insert(self) -> None:
+        self._below = (
+            mode_stacks.dispatch.insert(self.dispatch_mode, self._opened[0]),
+            mode_stacks.functions.insert(self._function_mode, self._opened[1]),
+        )
+
+    def _modes_off(self) -> bool:
+        """Takes the modes off for a step whose ops are known, if they are the innermost ones."""
+        modes, others = mode_stacks.functions.modes(), private.current_dispatch_mode()
+        if not modes or modes[-1] is not self._function_mode or others is not self.dispatch_mode:
+            return False
+        with held():
+            self._take_off()
+        return True
+
+    def _modes_on(self) -> bool:
+        """Puts them back, unless code that calls this is run by a transform or the engine."""
+        if private.in_functorch() or private.current_graph_task_id() != -1:
+            return False
+        with held():
+            self._take_off()  # an interrupt may have come before they were off
+            self._insert()
+        return True
+
+    def _take_off(self) -> None:
+        mode_stacks.functions.remove(self._function_mode)
+        mode_stacks.dispatch.remove(self.dispatch_mode)
+
+    @property
+    def skips(self) -> bool:
+        """Whether the ops of the optimizer step that is running are not seen, or of one that an exception has left."""
+        return self._known is not None and self._known.inside is not None
 
     def _attach_again(self) -> None:
         """Before a step that is to be watched; in a hook of the one before it."""
@@ -188,6 +221,8 @@ class Watch:
             last_first.callback(self._remove_shared)
             if not self.attached:
                 pass
+            elif self.skips and error is None and self.recorder.thread == get_ident():  # they need not be on
+                last_first.callback(self._take_off)
             elif self.recorder.thread == get_ident():
                 last_first.callback(mode_stacks.dispatch.end, self.dispatch_mode, self._below[0], error)
                 last_first.callback(mode_stacks.functions.end, self._function_mode, self._below[1], error)

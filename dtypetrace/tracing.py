@@ -202,7 +202,7 @@ class Trace(View):
             self._say_unwatched(windows, windows.rounds + (error is not None and not isinstance(error, SystemExit)))
         if error is not None:
             try:
-                if windows is None or self.is_attached:
+                if windows is None or self.is_attached and not self._watch.skips:
                     recorder.leaves(error)
                 else:
                     unwatched.leaves(recorder, error, windows.current)

@@ -146,6 +146,8 @@ class Origins:
         """Events of tensors that were made in steps that were not watched, and those that come from them."""
         self.rested = False
         """Whether there were steps that were not watched."""
+        self.still: set[int] = set()
+        """Ids of tensors that were used where no op was seen: they are not forgotten."""
 
     def mark(self, tensor: torch.Tensor, event: int, op: int) -> Mark:
         """Notes that an event decided a tensor's dtype and that an op made it."""
@@ -346,7 +348,11 @@ class Origins:
     def rest(self) -> None:
         """Replaces every weak reference to a tensor by what recognises the tensor without one."""
         self.rested = True
-        kept = {k: r._replace(unused=r.unused + 1) for k, r in self._resting.items() if r.unused < _FORGOTTEN}
+        kept = {
+            k: r if k in self.still else r._replace(unused=r.unused + 1)
+            for k, r in self._resting.items()
+            if r.unused < _FORGOTTEN or k in self.still
+        }
         for number, mark in self.marks.items() if private.StorageWeakRef is not None else ():
             tensor = mark()
             place = _place_in_memory(tensor) if tensor is not None and mark.event >= 0 else None
@@ -360,6 +366,7 @@ class Origins:
         self.marks.clear()
         self._gradients.clear()
         self._resting.clear()
+        self.still.clear()
 
 
 def _place_in_memory(tensor: torch.Tensor) -> tuple[Any, tuple[Any, ...]] | None:

@@ -18,6 +18,7 @@ from . import declared, fused, measuring, private, refused_calls
 from .asleep import REGISTERS, Counter, Lookout, named_arguments
 from .calls import tensors_returned
 from .compiled import calls as compiled_calls
+from .known_steps import KnownSteps
 from .parents import running
 from .patches import Patches
 from .protocols import Healer
@@ -53,6 +54,8 @@ class ModuleHooks:
         self.windows = windows
         self.asleep: Counter | None = None
         """What is on in steps that are not watched."""
+        self.known: KnownSteps | None = None
+        """Takes the modes off in optimizer steps whose ops are known."""
 
     def elsewhere(self) -> None:
         """Called when a module runs in a thread that no trace watches."""
@@ -69,6 +72,9 @@ class ModuleHooks:
             outer, module = module, compiled_calls.original(module)
             thread = recorder.threads.get(get_ident()) or recorder.thread_state()
             frame = heard or sys._getframe(1)
+            if self.known is not None and self.known.inside is not None:
+                recorder.stepping.forget_left()
+                self.known.look()
             place = recorder.place(thread, frame)
             backward = private.current_graph_task_id() != -1
             modules = thread.modules
@@ -190,18 +196,23 @@ class ModuleHooks:
     # ------------------------------------------------------------ optimizers
 
     def step_begins(
-        self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None = None
+        self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], compiled: FrameType | None = None
     ) -> None:
-        """An optimizer's step begins, in torch's ``frame`` (by default the one that called this)."""
+        """An optimizer's step begins. ``compiled``: torch's frame, if the step is compiled code."""
         recorder = self.recorder
         recorder.trains = True
         recorder.origins.sweep()  # few tensors are alive here
-        frame, thread = frame or sys._getframe(1), recorder.thread_state()
+        frame, thread = compiled or sys._getframe(1), recorder.thread_state()
         place = recorder.place(thread, frame)
         step = recorder.stepping.begins(optimizer, args, kwargs, frame, place, len(thread.modules))
+        if self.known is not None and self.known.inside is not None:
+            self._follow(self.known.look)
         self._follow(lambda: self._before(optimizer, step))
         if not step.closures:
             self._follow(lambda: self._plan(optimizer, step.place))
+        known, windows = self.known, self.windows
+        if known is not None and windows is not None and compiled is None and not thread.calls:
+            self._follow(lambda: known.begins(optimizer, step, windows.current))
 
     def _before(self, optimizer: Any, step: Running) -> None:
         if self.recorder.reference is not None:
@@ -211,8 +222,9 @@ class ModuleHooks:
     def step_ends(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """An optimizer's step has ended."""
         recorder = self.recorder
-        step = recorder.stepping.ends(optimizer)
-        self._follow(lambda: recorder.updates.ends(optimizer))
+        step, known = recorder.stepping.ends(optimizer), self.known
+        skipped = known is not None and bool(self._follow(lambda: known.ends(optimizer, step)))
+        self._follow(lambda: recorder.updates.ends(optimizer, skipped))
         if recorder.reference is not None:
             recorder.reference.step_ends(optimizer)
         if step is not None and step.closures:  # the models have run, and the gradients exist
@@ -240,12 +252,13 @@ class ModuleHooks:
                     plan_of(model, optimizer=optimizer, place=place, event_of=self.recorder.event_of, others=models)
                 )
 
-    def _follow(self, look: Callable[[], None]) -> None:
+    def _follow(self, look: Callable[[], Any]) -> Any:
         if not self.recorder.broken:
             try:
-                look()
+                return look()
             except Exception:
                 self.recorder.fail("the optimizer's step")
+        return None
 
 
 def _depth_of(modules: list[ModuleCall], module: nn.Module, frame: int) -> int:

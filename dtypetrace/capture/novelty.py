@@ -177,6 +177,11 @@ class Novelty:
         that is done in a step that is not watched. A call of a module has shown most of what is new."""
         return not self._calls or number <= _KNOWN or not number % _LOOKS
 
+    def by_schedule(self, number: int) -> bool:
+        """Whether step ``number``, which is watched, is so by schedule alone: nothing new has woken the Watch."""
+        span = self.spans[-1]
+        return self._settled and not span.why and span.first == number
+
     def soon(self, why: str) -> None:
         """Something new happened where watching cannot begin: the next step is watched."""
         self._soon = why

@@ -110,12 +110,12 @@ class Updates:
         watched = self._of(optimizer)
         return watched.steps if watched is not None else 0
 
-    def ends(self, optimizer: Any) -> None:
-        """After a step."""
+    def ends(self, optimizer: Any, known: bool = False) -> None:
+        """After a step. known: its ops were not seen, and the tensors of its state are those of steps before."""
         watched = self._of(optimizer)
         if watched is not None:
             with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
-                watched.ends(optimizer, self.written)
+                watched.ends(optimizer, self.written, known)
 
     def rest(self) -> None:
         """Drops the references to tensors. From now on few steps are watched, and each of them is measured."""
@@ -255,7 +255,7 @@ class _Optimizer:
             tracked.name = names.get(id(tracked.ref())) or tracked.name
         self.unnamed = []
 
-    def ends(self, optimizer: Any, written: set[int]) -> None:
+    def ends(self, optimizer: Any, written: set[int], known: bool) -> None:
         """After a step that was measured."""
         if not self.measuring:
             return
@@ -274,7 +274,7 @@ class _Optimizer:
             if local is not None and (local.data_ptr() in written or version_of(parameter) != tracked.version):
                 tracked.written = True
         state = self.steps <= _STATE_FIRST or self.steps % _STATE_EACH == 0
-        if state:
+        if state and not (known and self.held):
             self.held = state_of(optimizer, self.place, self.facts.event_of)
         for samples in self.samples:
             samples.ends(optimizer, state)

@@ -221,6 +221,11 @@ class Values:
             self._arrived[number] = now
         return frozenset(found)
 
+    def looks_at(self, op: GrowingOp) -> bool:
+        """Whether more calls of an op are measured than a few steps' whole ones: none was judged, or it came near the
+        limits of its dtype."""
+        return op.near and self._kind(op.func) not in (_SKIP, _VIEW) and not _MEASURED.isdisjoint(op.outputs)
+
     def rest(self) -> None:
         """A watched step was the last for a while; the next one is measured completely."""
         self.looking = True

@@ -245,7 +245,7 @@ class Lookout(Counter):
         if self._inside is not None or private.current_graph_task_id() != -1 or self._recorder.broken:
             return
         try:
-            if self._may_wake() and (what := self._novelty.called(module, args, named_arguments(frame), frame)):
+            if what := self._novelty.called(module, args, named_arguments(frame), frame, self._may_wake):
                 self._windows.wake(what)
                 assert self._hooks is not None
                 self._hooks.enter(module, args, frame)

@@ -28,6 +28,7 @@ _ROLES = {
 """torch's tables, and the hook of a Watch that is called for each."""
 
 _CALLS = "_global_forward_pre_hooks"
+_TABLES = private.module_internals.__dict__
 _HAS_ANY: Any = getattr(private.module_internals, private.ANY_GLOBAL_HOOK, None)
 
 _made: dict[int, HookTable] = {}
@@ -139,23 +140,23 @@ def _asked(name: str) -> bool:
 
 def listens() -> bool:
     """Whether calls of modules are heard by anyone."""
-    return isinstance(getattr(private.module_internals, _CALLS, None), HookTable)
+    return type(_TABLES.get(_CALLS)) is HookTable
 
 
 def arm(on: bool) -> None:
     """Like :func:`settle`, after a Watch that is detached has begun or ended to listen for calls of modules: only the
     table for that changes, which happens twice in each step."""
-    tables = private.module_internals.__dict__
     with threads.lock():
-        current = tables.get(_CALLS)
-        if on and type(current) is not HookTable:
-            table = _made.get(id(current))
-            if table is None or _aside:
-                settle()
-            else:
-                tables[_CALLS] = table
-        elif not on and type(current) is HookTable and not threads.everyone() and not threads.armed():
-            tables[_CALLS] = current.program
+        current: Any = _TABLES.get(_CALLS)
+        if on is (type(current) is HookTable):
+            return
+        if not on:
+            if threads.deaf():
+                _TABLES[_CALLS] = current.program
+        elif (table := _made.get(id(current))) is None or _aside:
+            settle()
+        else:
+            _TABLES[_CALLS] = table
 
 
 def put_aside(aside: bool) -> None:

@@ -57,7 +57,8 @@ class GradientRange:
         gradient = getattr(self._parameter(), "grad", None)
         if gradient is None and (gradient := self._choose(optimizer)) is None:
             return None
-        gradient = gradient.detach()  # with create_graph, the sum would become a part of the program's graph
+        if gradient.requires_grad:  # with create_graph, the sum would become a part of the program's graph
+            gradient = gradient.detach()
         if gradient.is_cpu:
             return float(_sum(gradient))
         if not gradient.is_cuda or torch.cuda.is_current_stream_capturing():

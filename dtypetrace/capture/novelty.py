@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -52,6 +52,7 @@ _AT_ONCE = 8
 are compared over some steps."""
 _MOST_SAID = 12
 """Ranges of watched steps that a report names."""
+_NO_SHAPES: list[Any] = []
 _PLAIN = (type(None), bool, torch.dtype)
 _AUTOCAST = "cpu", "cuda"
 """The kinds of devices for which autocast may be on."""
@@ -230,9 +231,16 @@ class Novelty:
 
     # ------------------------------------------------------------ what is new
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> str:
+    def called(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        frame: FrameType,
+        counts: Callable[[], bool] = lambda: True,
+    ) -> str:
         """An outermost module, or a compiled function, is called, in torch's ``frame``: what is new about it, empty for
-        nothing."""
+        nothing. Where ``counts`` says no, something new stays new."""
         module = function if isinstance(function, nn.Module) else getattr(function, "__self__", None)
         self._calls += 1
         with private.DisableTorchFunction():
@@ -247,17 +255,19 @@ class Novelty:
         self._longest_yet = line is not None and line.counts(self._steps)
         if line is None:
             return ""
-        if line.is_new(tuple(seen), shapes):
+        if line.is_new(tuple(seen), shapes, counts):
             return "a call that was not seen before"
+        if not self._longest_yet:
+            return ""
         done = line.calls - 1
-        doubled = self._longest_yet and done >= _SPARE and not done & done - 1
-        return _MANY if doubled and (done >= _HEARD or not self._is_dear(self._steps)) else ""
+        doubled = done >= _SPARE and not done & done - 1
+        return _MANY if doubled and (done >= _HEARD or not self._is_dear(self._steps)) and counts() else ""
 
     def happens(self, what: str, frame: FrameType | None, *, each: bool = False) -> bool:
         """Something that changes models or dtypes is about to happen; returns whether it is new at these lines. each:
         the first few times at one line are new, too."""
         line = self._line(_stack(frame))
-        return line is not None and line.is_new((what, len(line.seen) if each else 0), [])
+        return line is not None and line.is_new((what, len(line.seen) if each else 0), _NO_SHAPES)
 
     def _line(self, place: int) -> _Line | None:
         line = self._known.get(place)
@@ -285,18 +295,18 @@ class _Line:
     __slots__ = ("seen", "calls", "_longest", "_step")
 
     def __init__(self) -> None:
-        self.seen: dict[Any, list[list[int]]] = {}
+        self.seen: dict[Any, list[Sequence[int]]] = {}
         """By signature: the sizes that never varied, -1 for others."""
         self.calls = self._longest = self._step = 0
 
-    def is_new(self, signature: Any, shapes: list[Any]) -> bool:
+    def is_new(self, signature: Any, shapes: list[Any], counts: Callable[[], bool] = lambda: True) -> bool:
         known = self.seen.get(signature)
         if known is None:
-            if len(self.seen) >= _MOST_AT_ONE:
+            if len(self.seen) >= _MOST_AT_ONE or not counts():
                 return False
-            self.seen[signature] = [list(shape) for shape in shapes]
+            self.seen[signature] = shapes
             return True
-        return known != shapes and _varies(known, shapes)
+        return known != shapes and counts() and _varies(known, shapes)
 
     def counts(self, step: int) -> bool:
         """Counts a call after so many steps; returns whether there were never so many between two steps."""
@@ -337,10 +347,12 @@ def _of(part: nn.Module) -> tuple[Any, ...]:
 def _stack(frame: FrameType | None) -> int:
     """A number for the program's lines that lead to a frame: those of torch and ours differ in watched steps."""
     each: list[int] = []
-    above = frame
-    while above is not None and len(each) < 8 * _DEEPEST:
-        each += id(above.f_code), above.f_lasti
+    append, above, left = each.append, frame, 4 * _DEEPEST
+    while above is not None and left:
+        append(id(above.f_code))
+        append(above.f_lasti)
         above = above.f_back
+        left -= 1
     key = tuple(each)
     known = _stacks.get(key)
     if known is None:
@@ -365,8 +377,9 @@ def _describe(arguments: Iterable[Any], seen: list[Any], shapes: list[Any]) -> N
         if len(seen) > _MOST_LEAVES:
             return
         if isinstance(value, torch.Tensor):
-            seen.append((type(value), value.dtype, value.device, value.layout, value.requires_grad, value.dim()))
-            shapes.append(list(value.shape) if not value.is_nested else [])
+            shape = value.shape if not value.is_nested else ()
+            shapes.append(shape)
+            seen.append((type(value), value.dtype, value.device, value.layout, value.requires_grad, len(shape)))
         elif isinstance(value, dict):
             seen += [key if isinstance(key, str) else type(key) for key in islice(value, _MOST_LEAVES)]
             _describe(value.values(), seen, shapes)
@@ -377,11 +390,10 @@ def _describe(arguments: Iterable[Any], seen: list[Any], shapes: list[Any]) -> N
             seen.append(value if isinstance(value, _PLAIN) else type(value))
 
 
-def _varies(known: list[list[int]], shapes: list[list[int]]) -> bool:
+def _varies(known: list[Sequence[int]], shapes: list[Sequence[int]]) -> bool:
     """Whether a size differs that was the same in all calls before; from now on it may differ."""
     new = False
-    for before, now in zip(known, shapes):
-        for dim, (old, size) in enumerate(zip(before, now)):
-            if old != size and old >= 0:
-                before[dim], new = -1, True
+    for index, (before, now) in enumerate(zip(known, shapes)):
+        if before != now and any(old != size and old >= 0 for old, size in zip(before, now)):
+            known[index], new = [old if old == size else -1 for old, size in zip(before, now)], True
     return new

@@ -53,9 +53,9 @@ def counters() -> list[Listens]:
     return list(_counters.values())
 
 
-def armed() -> bool:
-    """Whether anything listens for calls of modules, in any thread."""
-    return any(one.armed for one in list(_counters.values()))
+def deaf() -> bool:
+    """Whether no thread is watched, and nothing listens for calls of modules in any."""
+    return not _watches and True not in [one.armed for one in list(_counters.values())]
 
 
 def everyone() -> list[Watching]:

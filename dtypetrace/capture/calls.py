@@ -155,8 +155,12 @@ def given_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | Non
         return None
     named = kwargs.get("data") if kwargs else None
     data = args[1] if func is Tensor.new_tensor and len(args) > 1 else args[0] if args else named
-    numeric = isinstance(data, _GIVEN) and not _holds_tensors(data) or type(data).__module__ == "numpy"
-    return data if numeric else None
+    return data if are_numbers(data) else None
+
+
+def are_numbers(data: Any) -> bool:
+    """Whether a value is a number, nested lists of numbers, or NumPy's."""
+    return isinstance(data, _GIVEN) and not _holds_tensors(data) or type(data).__module__ == "numpy"
 
 
 def _holds_tensors(data: Any) -> bool:

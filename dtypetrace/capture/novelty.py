@@ -115,6 +115,8 @@ class Novelty:
         """Steps that have ended."""
         self._longest_yet = False
         """Whether the last call's line was never called so often between two steps."""
+        self._evaluates = False
+        """Whether watching began before a call without gradients: a loop that samples computes with its own results."""
 
     # ------------------------------------------------------------ which steps
 
@@ -191,6 +193,7 @@ class Novelty:
         """Watching begins in step ``number``, before something new."""
         self._begins(number, why)
         self._quiet_calls = 0
+        self._evaluates = not torch.is_grad_enabled() and why != _MANY
 
     def _shows_new(self) -> bool:
         before, self._seen = self._seen, self.look()
@@ -202,6 +205,8 @@ class Novelty:
         self.spans[-1].last = number
         self._quiet_calls = 0 if self._shows_new() else self._quiet_calls + 1
         enough = _QUIET - (self.spans[-1].why == _MANY)
+        if self._evaluates and not self._is_dear(number):
+            enough = _LINGERS
         if not self._settled or self._quiet_calls < enough or self._calls < self._usual + _QUIET:
             return False
         if begins := self._damage_begins():

@@ -133,19 +133,19 @@ def mentioned(recorder: Session, frame: FrameType, instruction: int, meaning: Re
     found: Named = []
     for node in ast.walk(expression) if expression is not None else ():
         name = expressions.dotted(node)
-        value = _read(node, known) if name else None
+        value = read(node, known) if name else None
         if isinstance(value, (Tensor, list, tuple)):
             flatten(found, name or "", value)
     found = _spoken_of(found, meaning, text)
     return found if {dtype_name(v.dtype) for _, v in found} >= set(meaning.dtypes.values()) else []
 
 
-def _read(node: ast.AST, known: Mapping[str, Any]) -> Any:
+def read(node: ast.AST, known: Mapping[str, Any]) -> Any:
     """What a name has, or an attribute or entry of it, where reading that runs none of the program's code; else
     None."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
-    owner = _read(node.value, known) if isinstance(node, (ast.Attribute, ast.Subscript)) else None
+    owner = read(node.value, known) if isinstance(node, (ast.Attribute, ast.Subscript)) else None
     if isinstance(node, ast.Subscript):
         key: Any = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if type(owner) is list or type(owner) is tuple:
@@ -159,6 +159,19 @@ def _read(node: ast.AST, known: Mapping[str, Any]) -> Any:
         return None
     holders = (own, own.get("_parameters"), own.get("_buffers"))
     return next((h[node.attr] for h in holders if type(h) is dict and node.attr in h), None)
+
+
+def constructed_from(recorder: Session, frame: FrameType | None) -> Any:
+    """What the program passes to a constructor such as ``torch.FloatTensor``, which is no torch function, where that is
+    a name or a part of one; None for all else."""
+    if frame is None:
+        return None
+    call = recorder.places.expression(frame.f_code, frame.f_lasti)
+    if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
+        return None
+    known = ChainMap(frame.f_locals, frame.f_globals)
+    made = read(call.func, known)
+    return read(call.args[0], known) if made is Tensor or type(made) is type(torch.FloatTensor) else None
 
 
 def _locals_of(frame: FrameType, deeper: bool) -> Named:

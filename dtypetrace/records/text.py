@@ -124,6 +124,10 @@ class ProgramText:
         found = {file: lines_of(universal(patched[file])) if file in patched else _lines_now(file) for file in files}
         return cls({file: lines for file, lines in found.items() if lines}, _bytes_now(raw))
 
+    @property
+    def files(self) -> Iterable[str]:
+        return self._files.keys()
+
     def lines(self, file: str) -> Sequence[str]:
         """A file's lines with their ends; none where its text is not available."""
         return self._files.get(file, ())

@@ -33,7 +33,7 @@ _MOST_ABOVE = 64
 """Ops above one op that are remembered."""
 _MOST_MAKERS = 8
 """Ops that wrote to parts of one storage that are remembered."""
-_FIRST, EVERY = 8, 4
+_FIRST, EVERY = 48, 4
 """The first ``_FIRST`` calls of each op are measured, then one in ``EVERY``. Every call is followed."""
 
 

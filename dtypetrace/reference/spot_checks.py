@@ -13,13 +13,14 @@ in float32 was tried by many.
 
 from __future__ import annotations
 
+import sys
 from math import prod
 from typing import Any
 
 import torch
 
-from ..capture import private
-from ..capture.calls import LIFT_FRESH, NARROW_FLOATS, given_numbers, readable, version_of
+from ..capture import private, searched_frames
+from ..capture.calls import LIFT_FRESH, NARROW_FLOATS, TO_COPY, are_numbers, given_numbers, readable, version_of
 from ..capture.marks import Ref
 from ..capture.ops import is_narrow
 from ..capture.recorder import Recorder
@@ -34,6 +35,8 @@ from .operators import RERUN, VIEW
 Tensor = torch.Tensor
 STEPS = 2
 """Optimizer steps with ops to check that are checked."""
+ROUNDS = 3
+"""How often such steps are checked: again from the first op on that had not run before, such as in sampling."""
 CALLS = 3000
 """Calls that are checked in a run: each costs a few tenths of a millisecond on a CPU."""
 CALLS_IN_FLOAT32 = 2000
@@ -54,7 +57,7 @@ by the root of two), and is not small. If it is large then, the calls are also c
 from them may have lost more."""
 LARGEST = 1 << 18
 """Elements of the largest tensor that is checked."""
-LARGEST_OWN, LARGE_ELEMENTS = 1 << 22, 1 << 26
+LARGEST_OWN, LARGE_ELEMENTS = 1 << 24, 1 << 26
 """The same on lines of the user's own, and how many elements all calls with such tensors may have: a million take some
 milliseconds."""
 LARGEST_GIVEN, _MOST_GIVEN = 1 << 14, 64
@@ -63,7 +66,7 @@ LARGEST_PRODUCT = 1 << 23
 """Multiplications of the largest matmul or convolution that is checked: a few milliseconds."""
 LARGEST_OWN_PRODUCT, LARGE_PRODUCTS = 1 << 26, 1 << 28
 """The same on lines of the user's own, and how many all such products may have: a tenth of a second."""
-MOST_BYTES = 1 << 26
+MOST_BYTES = 1 << 27
 """Memory of all references."""
 
 
@@ -85,7 +88,7 @@ class SpotChecks(Follower):
         self._products_left = LARGE_PRODUCTS
         self._wide_left, self._wide_passed = CALLS_IN_FLOAT32, PASSED_IN_FLOAT32
         self._given: list[tuple[Ref, int, Tensor, int]] = []
-        """Tensors that the program made from its numbers, with their versions, the numbers and the op."""
+        """Tensors that the program made from its numbers or by a cast, with their versions, the numbers and the op."""
         self._growing_left = _CALLS_OF_GROWING
         self._halfway: dict[int, Tensor] = {}
         """By op: the error after half of its calls."""
@@ -93,13 +96,16 @@ class SpotChecks(Follower):
         """Ops whose error had grown since when all of them were made, or was large, and those above them."""
         self._bytes = 0
         """Bytes of the references that were given since they were last counted."""
-        self._steps = self._wide_steps = 0
+        self._steps = self._wide_steps = self._rounds = 0
         self._met = self._wide_met = False
         """Whether an op of this step was checked, in 16 bits and in float32."""
 
     def begins_with(self, op: Any) -> bool:
         """Whether an op is the first to check."""
-        return self.on and (is_narrow(op) or self._wide() and self._is_own(op))
+        begins = self.on and (is_narrow(op) or self._wide() and self._is_own(op))
+        if begins and self._given:
+            self._forget()
+        return begins
 
     # ------------------------------------------------------------ every operator
 
@@ -135,6 +141,8 @@ class SpotChecks(Follower):
                 self._follow(call, written)
                 if func is LIFT_FRESH and kind != _OTHER:
                     self._know_given(call)
+                elif func is TO_COPY and kind != _OTHER:
+                    self._know_cast(call)
             else:
                 self._engine.forget_written(func, args, call.kwargs)
                 if self._recorder.ops[number].phase in FORWARD:
@@ -146,19 +154,35 @@ class SpotChecks(Follower):
         """The numbers from which the program made a tensor are its reference."""
         calls = self._recorder.thread_state().calls
         running = calls[-1] if calls else None
-        data = given_numbers(running[FUNCTION], running[ARGS], running[KWARGS]) if running is not None else None
+        if running is not None:
+            data = given_numbers(running[FUNCTION], running[ARGS], running[KWARGS])
+        else:
+            places = self._recorder.places
+            data = searched_frames.constructed_from(self._recorder, places.outside(sys._getframe(1)))
+            data = data if are_numbers(data) else None
         if data is None or call.out.numel() > LARGEST_GIVEN or not call.out.dtype.is_floating_point:
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
             wide = self._shadows.wide_of(call.out.dtype)
             exact = torch.as_tensor(data, dtype=wide).to(call.out.device, copy=True)
             if exact.shape == call.out.shape:
-                self._given = [
-                    *self._given[1 - _MOST_GIVEN :],
-                    (Ref(call.out), version_of(call.out), exact, call.number),
-                ]
+                self._keep_exact(call.out, exact, call.number)
                 self._shadows.give(call.out, exact.clone()).makers = (call.number,)
                 self._saw(call.number, [Followed(call.out, exact, exact, None)])
+
+    def _know_cast(self, call: Done) -> None:
+        """What the program casts to fewer digits may be used long after the cast, such as a table of noise levels."""
+        made, given = call.out.dtype, call.args[0].dtype
+        narrows = made.is_floating_point and given.is_floating_point and made.itemsize < given.itemsize
+        if narrows and call.out.numel() <= LARGEST_GIVEN:
+            exact = self._shadows.of(call.out)
+            if exact is not None:
+                with private.DisableTorchFunction(), private.DisableTorchDispatch():
+                    self._keep_exact(call.out, exact.clone(), call.number)
+
+    def _keep_exact(self, tensor: Tensor, exact: Tensor, number: int) -> None:
+        alive = [known for known in self._given if known[0]() is not None]
+        self._given = [*alive[1 - _MOST_GIVEN :], (Ref(tensor), version_of(tensor), exact, number)]
 
     def _forget(self) -> None:
         """Drops the references, but for those of numbers that the program gave and that have not changed since."""
@@ -311,9 +335,19 @@ class SpotChecks(Follower):
         self._steps += self._met
         self._wide_steps += self._wide_met
         self._met = self._wide_met = False
-        if self._steps >= STEPS:
-            self.stop()
+        if self._steps >= STEPS or not self.narrow and self._wide_steps >= STEPS:
+            self._pause()
         self._rest()
+
+    def _pause(self) -> None:
+        """Checks nothing more until an op runs that had not run before."""
+        self._rounds += 1
+        if self._rounds >= ROUNDS:
+            self.stop()
+            return
+        self._first, self._steps, self._wide_steps = len(self._recorder.ops), 0, 0
+        self._shadows.clear()
+        self._recorder.unfollowed(self)
 
     def stop(self) -> None:
         super().stop()

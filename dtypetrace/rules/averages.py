@@ -48,6 +48,7 @@ def find(run: Run) -> list[Finding]:
             and _judged(run, op, target)
             and not (v.op in low or target.event in kept or compensated.low_order(run, v.op))
             and (v.drift >= _DRIFT or not _streams(run.recording, op, v.kept))
+            and not _fades(run, v)
         ):
             f = _finding(run, op, v, target)
             origin = f.culprit.origin.place.stack[:3] if f.culprit else ()
@@ -78,6 +79,22 @@ def stands_still(run: Run, v: Value) -> bool:
     if run.ops[v.op].outputs[:1] == (_COUNTER,):  # terms of a series that has converged are lost, too
         return _lost(run, v) and v.drift >= _DRIFT_IN_FLOAT32
     return _lost(run, v) or v.drift >= _DRIFT and run.ops[v.op].count > LEAST_STEPS
+
+
+def _fades(run: Run, v: Value) -> bool:
+    """Whether an op makes a number smaller each time, and all that is computed from it is a difference that its
+    roundings hardly change, such as one minus a power of a decay."""
+    if _lost(run, v) or not tagged(run.ops[v.op], "scale", "product"):
+        return False
+    of = {p.op: p for p in (*run.recording.precisions, *run.recording.spot_checks)}
+    below = [n for n, _ in run.below([v.op], lambda n: n == v.op or run.moves(n))]
+    uses = [n for n in below if n != v.op and not run.moves(n)]
+    slight = lambda n: tagged(run.ops[n], "difference") and n in of and of[n].total < _LITTLE
+    return bool(uses) and all(map(slight, uses))
+
+
+_LITTLE = 2.0**-6
+"""An error of four roundings of bfloat16."""
 
 
 def _lost(run: Run, v: Value) -> bool:

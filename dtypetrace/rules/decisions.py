@@ -18,7 +18,8 @@ from ..tables.dtypes import DTYPES, HALF, REAL, narrower
 from ..tables.operators import is_cast, is_move, tagged, writes
 from .advice import advise
 from .checks import born_otherwise
-from .losses import BY_ERROR, KEPT, LOST, ROUNDING, Cause, Losses, feeds_pole
+from .flows import feeds_pole
+from .losses import BY_ERROR, KEPT, LOST, ROUNDING, Cause, Losses
 from .run_facts import Run
 from .silent_findings import found_at
 
@@ -133,8 +134,17 @@ def _chosen(losses: Losses, number: int) -> bool:
 
 
 def _serves_as_index(losses: Losses, number: int) -> bool:
-    below = (losses.run.ops[n] for n, _ in losses.run.below([number], lambda n: is_move(losses.run.ops[n])))
-    return any(tagged(op, "picks", "places") and any(i.dtype in REAL for i in op.inputs) for op in below)
+    """Whether integers, perhaps moved to their origin and limited since, say which numbers are taken or where others
+    are put."""
+    ops = losses.run.ops
+    still = lambda n: is_move(ops[n]) or tagged(ops[n], *_PLACED) and ops[n].outputs[:1] == ("int64",)
+    below = ((ops[n], taken) for n, taken in losses.run.below([number], still, _FAR))
+    used = lambda op, taken: any(i.dtype in REAL for i in op.inputs) or 1 in taken
+    return any(tagged(op, "picks", "places") and used(op, taken) for op, taken in below)
+
+
+_PLACED = "sum", "difference", "lower_bound", "upper_bound", "picks"
+"""Tags of what places go through until they are used."""
 
 
 def _counts_out(losses: Losses, number: int) -> bool:

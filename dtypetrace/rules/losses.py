@@ -21,6 +21,7 @@ from .. import graph
 from ..records import FORWARD, Input, LeftOut, Op, Precision
 from ..tables.dtypes import DTYPES, FLOATING, NARROW, REAL, narrower
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, tagged
+from . import flows
 from .compensated import low_order
 from .infinities import scaled
 from .run_facts import Run
@@ -47,6 +48,8 @@ _FLOAT32 = 2.0**-20
 """An error below this is that of some ops in float32."""
 _ZERO_BESIDE_LITTLE = 2.0**-30
 """The same where 16 bits do not show: the float32 reference of what was in them is a thousandth of their error off."""
+_ZERO_BESIDE_UNSEEN = 2.0**-18
+"""The same where something was rounded unseen, to float32 at best, and computed with since."""
 _NO_ROUNDING = 2.0**-12
 """Beside the operands, a difference of less than a rounding of float16: what is measured is not far from them."""
 _SIZES = "exact", "total", "product", "root", "sum", "values_and_indices", "check", "observed"
@@ -94,20 +97,29 @@ class Losses:
 
     @cached_property
     def in_16_bits(self) -> frozenset[int]:
-        """The ops that compute with something that was in 16 bits, or in 8, once."""
-        found: set[int] = set()
-        for number, op in enumerate(self.run.ops):
-            dtypes = (*op.outputs, *(i.dtype for i in op.inputs))
-            if any(d in NARROW for d in dtypes) or any(i.producer in found for i in op.inputs):
-                found.add(number)
-        return frozenset(found)
+        return flows.in_16_bits(self.run)
+
+    @cached_property
+    def from_unwatched(self) -> frozenset[int]:
+        return flows.from_unwatched(self.run)
 
     def shows_16_bits(self, number: int) -> bool:
         """Whether an op computes with what was in 16 bits, and that shows: what it takes has larger errors than those
-        of float32."""
+        of float32, and something was rounded to 16 bits."""
         above = [self.of[n] for n in self.sources(number)]
         shows = not above or max(p.total * p.size for p in above) >= _FLOAT32 * max(p.size for p in above)
-        return shows and number in self.in_16_bits
+        return shows and number in self.in_16_bits and self._rounded_to_16_bits(number)
+
+    def _rounded_to_16_bits(self, number: int) -> bool:
+        """Whether an op that makes 16-bit numbers above an op rounded any, as far as is known."""
+        ops = self.run.ops
+        above = {
+            number,
+            *self._behind(number),
+            *graph.ops_above(ops, [i.producer for i in ops[number].inputs], most=_ABOVE),
+        }
+        narrow = (n for n in above if not is_move(ops[n]) and any(d in NARROW for d in ops[n].outputs))
+        return any(n not in self.of or self.of[n].introduced for n in narrow)
 
     def badness(self, number: int) -> float:
         """How much of its result is lost: 0 nothing, 1 everything."""
@@ -128,7 +140,7 @@ class Losses:
     def _negligible(self, number: int) -> bool:
         """Whether the numbers that an op makes zero are nothing beside the others: the probabilities of a softmax,
         unless a logarithm or a quotient takes them."""
-        return tagged(self.run.ops[number], "softmax") and not feeds_pole(self.run, number)
+        return tagged(self.run.ops[number], "softmax") and not flows.feeds_pole(self.run, number)
 
     def sources(self, number: int) -> list[int]:
         """The measured ops that made an op's operands, skipping ops that only move numbers.
@@ -156,6 +168,8 @@ class Losses:
         """The op at which the loss of an op's result began."""
         if self.of[number].spoiled and (made := self._made_infinite(number)) >= 0:
             return Cause(made, "infinite")
+        if self.of[number].spoiled and (divisor := self._lost_divisor(number)) >= 0:
+            return self.began(divisor)
         seen, way = {number}, [number]
         at = number
         self._passed[number] = ()
@@ -214,6 +228,14 @@ class Losses:
                 waiting += new
         self._infinite.update(dict.fromkeys(seen if found < 0 else (number,), found))
         return found
+
+    def _lost_divisor(self, number: int) -> int:
+        """What a function with a pole takes on the ways to a spoiled result, where none of it is infinite and some of
+        it is lost: a divisor that became zero; -1 for none."""
+        poles = (n for n in (number, *self._behind(number)) if tagged(self.run.ops[n], "pole") and self.of[n].spoiled)
+        taken = {s: self.of[s].lost_in_all for n in poles for s in self.sources(n) if not self.of[s].spoiled}
+        worst = max(taken, key=taken.__getitem__, default=-1)
+        return worst if worst >= 0 and taken[worst] > 0 else -1
 
     def _vanished(self, number: int, passed: set[int]) -> int:
         """The op that made the most numbers zero among those that a loss passed through, if that is how it came about;
@@ -441,6 +463,8 @@ class Losses:
         return len(made) == 2 and all(made) and made[0] != made[1] and len(alike) == 1
 
     def _zero_beside(self, number: int) -> float:
+        if number in self.from_unwatched:
+            return _ZERO_BESIDE_UNSEEN
         if number not in self.in_16_bits:
             return _ZERO
         return _ZERO_BESIDE_HALF if self.shows_16_bits(number) else _ZERO_BESIDE_LITTLE
@@ -574,7 +598,7 @@ class Losses:
             and p.calls >= _CALLS
             and p.flushed
             and self.run.ops[number].phase in FORWARD
-            and feeds_pole(self.run, number)
+            and flows.feeds_pole(self.run, number)
         ]
 
     @cached_property
@@ -659,39 +683,10 @@ class Losses:
 
     def _ends(self, number: int) -> bool:
         users = [self.run.ops[u] for u in self.run.users[number]]
-        return not users or any(_reads(u) for u in users)
-
-
-def _reads(op: Op) -> bool:
-    name = op.aten.partition(".")[0]
-    return (
-        bool(op.outputs)
-        and op.outputs[0] not in REAL
-        or name == "_local_scalar_dense"
-        or name == "ones_like"
-        and op.phase == "backward"
-    )
+        return not users or any(map(flows.reads, users))
 
 
 def _how(p: Precision) -> str:
     if p.infinite:
         return "infinite"
     return "flushed" if p.flushed and p.flushed >= LOST * p.lost else "rounded"
-
-
-# ---------------------------------------------------------------- zeros at a pole
-
-
-_PASS = "total", "sum", "lower_bound", "matmul", "product", "root"
-"""Tags of what passes a zero on towards a function that is infinite there."""
-_MOST_ABOVE = 64
-
-
-def feeds_pole(run: Run, number: int) -> bool:
-    """Whether a function with a pole at zero takes what an op made, perhaps added up, widened or limited before.
-
-    In a loop of products each call loses a little, until one loses all that is left.
-    """
-    on = lambda n: run.moves(n) or tagged(run.ops[n], *_PASS)
-    below = run.below([number], on, _MOST_ABOVE)
-    return any(tagged(run.ops[n], "pole") and len(run.ops[n].inputs) - 1 in taken for n, taken in below)

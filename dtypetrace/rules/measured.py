@@ -18,7 +18,7 @@ from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import listed, quoted, share
 from ..tables.operators import is_cast, is_move, tagged
-from . import averages, decisions, narrow_tables, titles, trials
+from . import averages, decisions, flows, narrow_tables, titles, trials
 from .advice import advise
 from .blame import Damaged, Decision, decided, event_born, event_of_output, given_up
 from .case import short
@@ -186,6 +186,8 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
     p = losses.of[number]
     if not ends:
         return cause.how == "infinite" and not p.spoiled and p.total >= LOST
+    if flows.never_read(losses.run, number):
+        return False
     if p.spoiled or cause.how != "amplified":
         return True
     if losses.asks_for_rounding(cause.op) or _meets_rounded(losses, cause):

@@ -22,9 +22,9 @@ from . import titles
 from .advice import advise
 from .blame import Damaged, decided, event_born, event_of_output, flow_to, narrows
 from .case import short
+from .flows import feeds_pole
 from .infinities import harm, unmeant
 from .kept_wide import cast_wide, compute_wide, from_birth, keep_wide, scale_loss, wide_here
-from .losses import feeds_pole
 from .mechanisms import LEAST_STEPS
 from .run_facts import Run
 from .silent_findings import found_at

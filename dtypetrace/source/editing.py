@@ -27,7 +27,7 @@ from ..records import (
     Witness,
 )
 from ..records.text import ParsedFile
-from ..tables.dtypes import FLOATING
+from ..tables.dtypes import FLOATING, wider
 from ..tables.operators import CAST_METHODS, is_destination, is_move, tagged
 from . import arrays, copies, decisions, dtype_names, expressions, operands
 from .operands import CallOperand
@@ -563,7 +563,12 @@ def _in_factory_call(
     if own is not None:
         return _named(recording, place, spot, own, wanted)
     known = all(k.arg is not None for k in call.keywords)
-    takes_dtype = known and tagged(expressions.last_part(call.func), "takes_dtype")
+    name = expressions.last_part(call.func)
+    if name in _MAKES and wider(wanted, _MAKES[name]):  # a cast of what it makes would come too late
+        named = next((f"{torch}.{other}" for other, made in _MAKES.items() if made == wanted), "")
+        whole = torch and named and expressions.dotted(call.func) == f"{torch}.{name}"
+        return spot.file.replaced(call.func, named, _change(NAMED, wanted, named)) if whole else None
+    takes_dtype = known and tagged(name, "takes_dtype")
     if method_only or not takes_dtype or not torch:
         return _cast(recording, spot, call, wanted)
     segment = spot.file.segment(call)
@@ -572,6 +577,16 @@ def _in_factory_call(
     named = _dtype_text(recording, spot, call, wanted)
     text = f"{inside}{comma}dtype={named}{segment[len(inside) :]}"
     return spot.file.replaced(call, text, _change(NAMED, wanted, named))
+
+
+_MAKES = {
+    "DoubleTensor": "float64",
+    "FloatTensor": "float32",
+    "Tensor": "float32",
+    "BFloat16Tensor": "bfloat16",
+    "HalfTensor": "float16",
+}
+"""The constructors that make a tensor of one dtype from numbers."""
 
 
 def _change_cast(recording: Recording, place: Place, spot: Spot, call: ast.Call, wanted: str) -> Edit | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -140,6 +141,25 @@ def used_again(text: ProgramText, place: Place, node: ast.expr | None) -> bool:
         return False
     names = (n for n in ast.walk(function_around(file, node)) if isinstance(n, ast.Name) and n.id == node.id)
     return sum(isinstance(n.ctx, ast.Load) for n in names) > 1
+
+
+def never_read(text: ProgramText, frame: Frame) -> bool:
+    """Whether what the frame was computing is only given to an attribute that no other line of the program mentions,
+    and the program never looks at the attributes of an object as a whole."""
+    file, node = text.parsed(frame.file), expression_at(text, frame)
+    statement = file.parents.get(node) if file is not None and node is not None else None
+    if not isinstance(statement, ast.Assign) or statement.value is not node or len(statement.targets) != 1:
+        return False
+    target = statement.targets[0]
+    if not isinstance(target, ast.Attribute):
+        return False
+    named = re.compile(rf"\b{re.escape(target.attr)}\b")
+    whole = "".join("".join(text.lines(name)) for name in text.files)
+    own = "".join(text.lines(frame.file))
+    return len(named.findall(whole)) == 1 and not _ALL_ATTRIBUTES.search(own)
+
+
+_ALL_ATTRIBUTES = re.compile(r"\b(vars|__dict__|getattr|asdict|astuple|save|dump|dumps|deepcopy|copy|state_dict)\b")
 
 
 def raises(text: ProgramText, frame: Frame) -> bool:

@@ -146,7 +146,7 @@ def test_a_loop_of_calls_is_looked_at_rarer_and_rarer_the_same_loop_again_is_not
     found = []
     with watch() as t:
         train(70, sample, trace=t)
-    assert found == [[1, 2, 3, 4, 9, 10, 17, 18, 33, 34, 65, 66, 129, 130], []]
+    assert found == [[*range(1, 50), 65, 66, 129, 130], []]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,10 @@ class Clock:
     def place(self, thread: Thread, frame: FrameType | None) -> int:
         """Number of the place where ``frame`` is, continued in the enclosing module's call."""
         modules = thread.modules
+        if self.running_steps:
+            step = self.running_steps[-1]
+            if step.depth == len(modules) and self.places.only_hidden(frame, step.frame):
+                return step.place
         while modules:
             top = modules[-1]
             place = self.places.here(frame, top[2], top[3])  # frame, place

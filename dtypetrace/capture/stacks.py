@@ -107,6 +107,16 @@ class Places:
             number = self._add(tuple(key), start, boundary, outer)
         return number
 
+    def only_hidden(self, frame: FrameType | None, outer: tuple[int, CodeType]) -> bool:
+        """Whether all frames up to an outer one, given by its id and code, are left out, as those of torch's optimizers
+        are."""
+        hidden, (boundary, code) = self._hidden, outer
+        while frame is not None and hidden.get(frame.f_code.co_filename):
+            if id(frame) == boundary:
+                return frame.f_code is code
+            frame = frame.f_back
+        return False
+
     @property
     def full(self) -> bool:
         """Whether new places are no longer distinguished: a program that compiles new code in each step makes new

@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as modes_on
 
 import dtypetrace
+from dtypetrace.capture.stacks import Places
 
 WINDOWS = [17, 33, 65]
 """Steps that are watched by schedule, after the first ones."""
@@ -221,3 +222,19 @@ def test_an_interrupt_in_a_known_step_leaves_nothing():
             sys.settrace(None)
         assert not installed() and not modes_on(), line
     assert interrupted > 30
+
+
+def test_an_op_of_a_step_has_the_place_that_the_whole_stack_has(monkeypatch):
+    def recorded():
+        net = net_of()
+        chosen = [torch.optim.AdamW(net.parameters(), lr=1e-4), Seen(net.parameters(), lr=1e-4)]
+        with dtypetrace.trace() as t:
+            for optimizer in chosen:
+                train(net, optimizer, 2)
+        return [(o.aten, o.phase, o.count, tuple(t.recording.places[o.place].stack)) for o in t.recording.ops]
+
+    short, whole = [], []
+    for found in (short, whole):  # from one line
+        found += recorded()
+        monkeypatch.setattr(Places, "only_hidden", lambda *given: False)
+    assert short == whole

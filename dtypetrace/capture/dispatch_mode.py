@@ -12,6 +12,7 @@ from torch import nn
 from . import measuring, private
 from .healed_calls import kernel_refused
 from .increments import WATCHED_IDS
+from .outside import as_outside, calls_others
 from .protocols import Watching
 from .refused_calls import Raised
 
@@ -24,6 +25,8 @@ _function_mode_count, _pop_function_mode, _push_function_mode = (
 _Operator, _SubclassesOff = private.OpOverload, private.DisableTorchFunctionSubclass
 _PLAIN: set[type] = {Tensor, nn.Parameter, nn.Buffer}
 """Tensor classes without behaviour of their own; :func:`_unwraps_itself` adds those that it finds to be like them."""
+_CALLS_OTHERS: dict[Any, bool] = {}
+"""By kernel, whether it calls other operators."""
 
 
 class DispatchMode(private.TorchDispatchMode):
@@ -88,6 +91,8 @@ class DispatchMode(private.TorchDispatchMode):
         if recorder.values is not None and id(func) in WATCHED_IDS:
             measuring.before(recorder, func, args, kwargs, frame)
         kernel = func._op if type(func) is _Operator else func  # the same call with one frame less
+        if _CALLS_OTHERS.get(kernel, True):
+            kernel = self._as_outside(func, kernel, args, kwargs)
         if recorder.reference is not None:
             kernel = recorder.reference.around(func, kernel)
         try:
@@ -117,6 +122,9 @@ class DispatchMode(private.TorchDispatchMode):
             with private.DisableTorchFunction():
                 measuring.before(recorder, func, args, kwargs, frame)
         kernel = func._op if type(func) is _Operator else func
+        if _CALLS_OTHERS.get(kernel, True):
+            with private.DisableTorchFunction():
+                kernel = self._as_outside(func, kernel, args, kwargs)
         if recorder.reference is not None:
             kernel = recorder.reference.around(func, kernel)
         try:
@@ -135,6 +143,12 @@ class DispatchMode(private.TorchDispatchMode):
             except Exception:
                 recorder.fail("the dispatch mode")
         return out
+
+    def _as_outside(self, func: Any, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        others = _CALLS_OTHERS.get(kernel)
+        if others is None:
+            others = _CALLS_OTHERS[kernel] = calls_others(func)
+        return as_outside(func, kernel, args, kwargs, self.recorder.thread_state()) if others else kernel
 
 
 class WatchingFunctionMode(private.TorchFunctionMode):

@@ -20,6 +20,7 @@ from .births import Called
 from .calls import SHOWN_BY_CALL, op_name
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
 from .healed_calls import again, refused
+from .outside import autocasting
 from .protocols import Watching
 from .refused_calls import Raised
 from .session import Session
@@ -46,7 +47,8 @@ class FunctionMode(WatchingFunctionMode):
         recorder = self.recorder
         thread = recorder.threads.get(get_ident()) or recorder.thread_state()
         calls = thread.calls
-        autocast = _any_autocast()  # in the dispatch handler this reads False even when it is on
+        # in the dispatch handler autocast reads as off even when it is on
+        autocast = autocasting() if _any_autocast() else ()
         calls.append([func, args, kwargs, None, autocast])
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -225,8 +227,8 @@ class _ModeSensitive:
     """A function for which torch takes another path while any dispatch mode is on; called with our mode off where that
     changes the result.
 
-    ``matrix_rank`` does not write to ``out=`` and ``cond`` rounds it differently; autocast does not reach the inside of
-    ``bilinear`` and ``pinv``.
+    ``matrix_rank`` does not write to ``out=`` and ``cond`` rounds it differently; under autocast ``bilinear`` and
+    ``pinv`` round differently.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -80,6 +80,11 @@ def below_autograd() -> bool:
     return _is_excluded is not None and bool(_is_excluded(torch._C.DispatchKey.AutogradCPU))
 
 
+def exclude_key(name: str, off: bool) -> None:
+    """Whether this thread's calls leave out what torch does at a dispatch key."""
+    _set_excluded(getattr(torch._C.DispatchKey, name), off)
+
+
 def in_functorch() -> bool:
     """Whether a transform (vmap, grad) runs the code that calls this, or may."""
     return _functorch_levels() is not None
@@ -102,6 +107,12 @@ disabled_torch_function = offered(
 )
 _is_excluded = offered(_C, "_dispatch_tls_is_dispatch_key_excluded", "", None)
 InferenceMode = offered(_C, "_InferenceMode", "", torch.inference_mode)
+_INSIDE = "autocast and conjugates inside operators that are made of others"
+has_kernels: Callable[[str], bool] = offered(_C, "_dispatch_has_kernel", _INSIDE, _no)
+"""Whether torch dispatches an operator at all, by its name; of the others ``has_kernel`` may not be asked."""
+has_kernel: Callable[[str, str], bool] = offered(_C, "_dispatch_has_kernel_for_dispatch_key", _INSIDE, _no)
+accelerator: Callable[[], Any] = offered("torch.accelerator", "current_accelerator", _INSIDE, _none)
+_set_excluded = offered(_C, "_dispatch_tls_set_dispatch_key_excluded", _INSIDE, _none)
 any_autocast_enabled: Callable[[], bool] = offered(
     _C, "_is_any_autocast_enabled", "autocast on devices that are neither CPU nor CUDA", _any_autocast
 )

@@ -13,8 +13,8 @@ FUNCTION, ARGS, KWARGS, PLACE, AUTOCAST = range(5)
 """The parts of a running call, by position."""
 RunningCall = list[Any]
 """A torch function that is running: the function, its arguments (kwargs may be None), its place (None until it is
-needed) and whether autocast is on. It is a list because one is made for each call, and a list takes a third of an
-object's time."""
+needed) and the devices for which autocast is on. It is a list because one is made for each call, and a list takes a
+third of an object's time."""
 
 
 class ModuleCall(NamedTuple):

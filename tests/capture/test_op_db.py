@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -147,9 +148,9 @@ def out_variants(op, sample) -> Iterator[tuple[Call, list[Call]]]:
 
 
 def changed_by_watching(op, call: Call, plain: Outcome, watched: Outcome) -> list[str]:
-    found = differences(plain, watched, op.name not in UNINITIALISED, call.inside is not torch.inference_mode)
+    found = differences(plain, watched, op.name not in UNINITIALISED, call.inside not in WITHOUT_GRAD)
     if found and op.name in ANY_MODE:
-        other = differences(run(call, Operators()), watched, grad=call.inside is not torch.inference_mode)
+        other = differences(run(call, Operators()), watched, grad=call.inside not in WITHOUT_GRAD)
         found = [f for f in found if f in other]
     return [
         f"{call.what}: {f}, {watched.error} or {watched.warned} instead of {plain.error} or {plain.warned}"
@@ -269,7 +270,18 @@ def sweep(ops, *, in_turn: bool = False) -> list[str]:
     return wrong
 
 
-REGIONS = {"autocast": partial(torch.autocast, "cpu", torch.bfloat16), "inference mode": torch.inference_mode}
+@contextmanager
+def autocast_without_grad() -> Iterator[None]:
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        yield
+
+
+REGIONS = {
+    "autocast": partial(torch.autocast, "cpu", torch.bfloat16),
+    "inference mode": torch.inference_mode,
+    "inference mode and autocast": autocast_without_grad,
+}
+WITHOUT_GRAD = (torch.inference_mode, autocast_without_grad)
 
 
 def wrong_inputs(ops) -> list[str]:
@@ -296,6 +308,26 @@ _every_warning_again = pytest.fixture(autouse=True)(every_warning_again)
 def test_each_operator_in_one_way(part):
     wrong = sweep(operators()[part::4], in_turn=True)
     assert not wrong, message(wrong)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: torch.linalg.pinv(a),
+        lambda a: torch.fft.hfft(a),
+        lambda a: torch.linalg.matrix_power(a[:, :5].mH, 3),
+        lambda a: torch.diff(a.conj().imag),
+    ],
+    ids=["pinv", "hfft", "matrix_power", "diff"],
+)
+@pytest.mark.parametrize("inside", [torch.inference_mode, torch.no_grad, autocast_without_grad])
+def test_conjugates_are_resolved_inside_of_operators(function, inside):
+    def operands() -> tuple[tuple, dict]:
+        torch.manual_seed(0)
+        return (torch.randn(5, 7, dtype=torch.complex64),), {}
+
+    call = Call(function, operands, False, inside=inside)
+    assert not differences(run(call), traced(call)[0], grad=False)
 
 
 @pytest.mark.slow

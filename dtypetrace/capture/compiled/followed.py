@@ -80,7 +80,7 @@ class Followed:
         place = self.place(node)
         inputs = [t for n in node.all_input_nodes if isinstance(t := self.values.get(n), Tensor)]
         dtypes = tuple(t.dtype for t in inputs)
-        call = [func, args, kwargs, place, False]
+        call = [func, args, kwargs, place, ()]
         outcome = Made(func, inputs, dtypes, out.dtype, place, self.thread.module, call)
         if not inputs:
             event = self.recorder.births.birth(outcome, self.thread)

@@ -20,7 +20,7 @@ from torch import nn
 
 from . import global_hooks, private
 from .compiled import regions, torch_private
-from .novelty import Novelty
+from .novelty import Novelty, in_folders
 from .protocols import Hooks
 from .replaced import Replaced
 from .session import Session
@@ -104,6 +104,8 @@ class Lookout(Counter):
         self._last: tuple[weakref.ref[nn.Module], _OneCall] | None = None
         """The same of the last such call."""
         self._heard = 0
+        self._at: tuple[str, int, int] | None = None
+        """What was announced last inside a call, and where."""
         self._replaced: list[Replaced] = []
         self._door: Callable[[], None] | None = None
         """Ends that compiled code finds nothing of this."""
@@ -181,6 +183,8 @@ class Lookout(Counter):
         if recorder.broken or get_ident() != recorder.thread or private.current_graph_task_id() != -1:
             return False
         try:
+            if self._inside is not None and self._is_repeated(what, frame):
+                return False
             new = self._novelty.happens(what, frame, each=what in _EACH)
             if new and self._asleep and self._inside is not None:
                 self._novelty.soon(what)  # half a call would be watched
@@ -192,6 +196,14 @@ class Lookout(Counter):
         except Exception:
             recorder.fail("the look-out for changes")
         return False
+
+    def _is_repeated(self, what: str, frame: FrameType | None) -> bool:
+        """Whether the same was announced last at the same instruction of the program, inside the module that runs: a
+        slice of a list of modules is a new list, which is given each of them."""
+        while frame is not None and in_folders(frame):
+            frame = frame.f_back
+        last, self._at = self._at, (what, id(frame), frame.f_lasti if frame is not None else 0)
+        return last == self._at
 
     def rests(self) -> None:
         """Steps begin that are not watched."""
@@ -268,6 +280,7 @@ class Lookout(Counter):
     def _until_it_ends(self, module: nn.Module) -> None:
         """Stops listening for the time of a call."""
         self._heard += 1
+        self._at = None
         own = module.__dict__.get(_OWN_HOOKS)
         call = self._last
         if call is None or call[0]() is not module or call[1].program is not own:

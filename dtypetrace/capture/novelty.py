@@ -367,10 +367,15 @@ def _stack(frame: FrameType | None) -> int:
     return known
 
 
+def in_folders(frame: FrameType) -> bool:
+    """Whether a frame is torch's or ours."""
+    return frame.f_code.co_filename.startswith(_FOLDERS)
+
+
 def _of_lines(frame: FrameType | None) -> int:
     lines: list[int] = []
     while frame is not None and len(lines) < 2 * _DEEPEST:
-        if not frame.f_code.co_filename.startswith(_FOLDERS):
+        if not in_folders(frame):
             lines += id(frame.f_code), frame.f_lineno
         frame = frame.f_back
     return hash(tuple(lines))

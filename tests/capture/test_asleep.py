@@ -459,3 +459,31 @@ def test_compiled_code_is_compiled_as_alone_and_a_new_call_of_it_wakes(kind):
     torch._dynamo.reset()
     assert graphs == same and len(graphs) > 1 and woke == [25]
     assert all(map(torch.equal, weights, watched))
+
+
+def test_a_slice_of_a_list_of_modules_is_looked_at_twice_not_for_each_of_them(monkeypatch):
+    class Sliced(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(9))
+
+        def forward(self, x):
+            for layer in self.layers[:8]:
+                x = layer(x)
+            return x
+
+    net, looked = Sliced(), []
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-5)
+    with watch() as t:
+        for step in range(1, 16):
+            if step == 14:
+                happens = t.windows.novelty.happens
+                monkeypatch.setattr(
+                    t.windows.novelty,
+                    "happens",
+                    lambda *given, **named: looked.append(given[0]) or happens(*given, **named),
+                )
+            net(torch.ones(4, 8)).sum().backward()
+            optimizer.step()
+        assert not t.is_attached
+    assert looked[:2] == ["a new module", "a new part of a model"] and looked.count("a new part of a model") == 2

@@ -18,6 +18,7 @@ from .findings import LARGEST as LARGEST
 from .findings import LOWEST as LOWEST
 from .findings import NAMED as NAMED
 from .findings import NO_CHANGE as NO_CHANGE
+from .findings import NOT_FINITE as NOT_FINITE
 from .findings import NOTHING as NOTHING
 from .findings import RECAST as RECAST
 from .findings import SPARED as SPARED

@@ -241,12 +241,20 @@ class Tried:
 
     @property
     def cures(self) -> bool:
-        """Whether the damage is gone: at most a quarter of the error is left."""
-        return not self.missing and self.after <= GONE * self.before
+        """Whether the damage is gone."""
+        return not self.missing and gone(self.before, self.after)
 
 
-GONE = 0.25
+NOT_FINITE = 1e5
+"""The error of a result that is infinite or NaN (``reference.trials``) is larger."""
+_GONE = 0.25
 """The share of an error that may be left where its cause is gone: the program's other roundings stay."""
+
+
+def gone(before: float, after: float) -> bool:
+    """Whether damage is gone: at most a quarter of it is left. A result that was infinite or NaN, and then is off by
+    more than its value, is no better for being finite."""
+    return after <= _GONE * before and (before < NOT_FINITE or after <= 1.0)
 
 
 @dataclass(frozen=True, slots=True)

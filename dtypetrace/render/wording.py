@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..records import UNWATCHED, Finding, Fix, FlowStep, Frame, Operand, Origin, Place, Tried
+from ..records import NOT_FINITE, UNWATCHED, Finding, Fix, FlowStep, Frame, Operand, Origin, Place, Tried
 from ..tables.english import called, quoted, rival, share, subject
 from ..tables.operators import tagged
 
@@ -49,10 +49,6 @@ def _off(error: float) -> str:
         return "infinite or NaN"
     by = f"{error:,.0f} times" if error >= 10 else "less than 0.01%" if 0 < error < 5e-5 else f"{error:.2%}"
     return f"off by {by}"
-
-
-NOT_FINITE = 1e5
-"""The error of a result that is infinite or NaN (``reference.trials``) is larger."""
 
 
 def labels(f: Finding) -> list[tuple[Frame, str]]:

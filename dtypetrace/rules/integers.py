@@ -29,7 +29,7 @@ from math import tau
 from .. import graph
 from ..foresight import DtypeChange
 from ..records import CAST, FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
-from ..source import editing
+from ..source import editing, operands
 from ..source.operands import CallOperand
 from ..tables.dtypes import COMPLEX, DTYPES, HALF, REAL
 from ..tables.english import quoted
@@ -378,14 +378,31 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     elif writes(op) and (event := op.inputs[max(destination(op), 0)].event) >= 0:  # what is written to is too narrow
         culprit = run.operand(op, max(destination(op), 0), None)
         flow = graph.flow(run.recording, event, None)
-        edit = editing.at_birth(run.recording, culprit.origin.kind, culprit.origin.place, "int64")
-        if edit is not None:
+        births = [event, *_in_turn(run, op, culprit)]
+        places = [graph.place_of(run.recording, run.recording.events[n].place) for n in births]
+        edits = [editing.at_birth(run.recording, culprit.origin.kind, at, "int64") for at in places]
+        if None not in edits:
             words = f"make {quoted(culprit.shown)} int64 where it is made"
-            fix = born_otherwise(run, advise(culprit.origin.place, words, edits=edit), {event: "int64"})
+            fix = advise(culprit.origin.place, words, edits=tuple(e for e in edits if e is not None))
+            fix = born_otherwise(run, fix, dict.fromkeys(births, "int64"))
     said = f"{v.spoilt:,} of {v.exact:,} sampled results are outside the range of {made} and wrap around"
     if is_cast(op) and source in REAL and made == "int32":
         said = f"{v.spoilt:,} of {v.exact:,} sampled numbers that differ are outside the range of {made}"
     return found_at(run, op, "DT301", culprit, fix, begins=flow, source=source, said=said)
+
+
+def _in_turn(run: Run, op: Op, culprit: Operand) -> list[int]:
+    """The births of what a loop writes into in turn with the culprit, where they were made as that was."""
+    frame, events = next(iter(run.place(op).stack), None), run.recording.events
+    names = operands.taken_in_turn(run.recording.text, frame, culprit.shown) if frame is not None else []
+    alike = [
+        (n, graph.place_of(run.recording, e.place))
+        for n, e in enumerate(events)
+        if names and (e.how, e.op, e.to) == (culprit.origin.kind, culprit.origin.op, culprit.dtype)
+    ]
+    beside = [(n, at) for n, at in alike if at.stack[1:] == culprit.origin.place.stack[1:]]
+    others = ((n, at) for n, at in beside if at != culprit.origin.place)
+    return [n for n, at in others if any(editing.assigns(run.recording, at, name) for name in names)]
 
 
 def _narrowed(run: Run, op: Op) -> int | None:

@@ -190,13 +190,34 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return False
     if p.spoiled or cause.how != "amplified":
         return True
-    if losses.asks_for_rounding(cause.op) or _meets_rounded(losses, cause):
+    if losses.asks_for_rounding(cause.op) or _meets_rounded(losses, cause) or _half_known(losses, cause):
         return False
     if _leaves_only_rounding(losses.run, cause):
         return False
     if losses.cancels(cause.op) or losses.compares_models(cause):
         return losses.goes_through(number, cause)
     return p.total >= LOST or losses.jumps(cause.op) or losses.compounds(cause.op)
+
+
+def _half_known(losses: Losses, cause: Cause) -> bool:
+    """Whether a difference is that of numbers which were computed in higher precision, too, and of others which the
+    same line computed and were not: what both round away alike is no error of theirs."""
+    ops, op = losses.run.ops, losses.run.ops[cause.op]
+    if not tagged(op, "difference") or len(op.inputs) != 2:
+        return False
+    made = [_computed(losses.run, i.producer) for i in op.inputs]
+    known = [n in losses.of for n in made]
+    if min(made) < 0 or sorted(known) != [False, True]:
+        return False
+    one, other = ((ops[n].op, losses.run.place(ops[n]).stack[:1]) for n in made)
+    return one == other
+
+
+def _computed(run: Run, number: int) -> int:
+    """The op that computed what an op only moves or joins; -1 for data."""
+    while number >= 0 and (is_move(run.ops[number]) or tagged(run.ops[number], "join")):
+        number = run.ops[number].inputs[0].producer if run.ops[number].inputs else -1
+    return number
 
 
 def _meets_rounded(losses: Losses, cause: Cause) -> bool:
@@ -246,7 +267,10 @@ def _gradients(losses: Losses, lost: list[Compared]) -> Iterable[Finding]:
         )
         if start < 0 or c.spoiled and scaled(losses.run.recording):
             continue
-        groups.setdefault((losses.began(start), c.zero >= LOST * c.steps), []).append(c)
+        gone = c.zero >= LOST * c.steps
+        if gone and c.op not in losses.of and losses.badness(start) < LOST:
+            continue  # what made it zero was not measured, and what led there was right
+        groups.setdefault((losses.began(start), gone), []).append(c)
     found: dict[tuple[object, ...], Finding] = {}
     for (cause, gone), members in sorted(groups.items(), key=lambda item: item[0][0].op):
         worst = max(members, key=lambda c: c.size)

@@ -9,7 +9,7 @@ from math import prod
 
 from .. import graph
 from ..records import Finding, LeftOut, Place, Precision, Tried, Value
-from ..records.findings import GONE
+from ..records.findings import gone
 from ..tables.codes import OF_VALUES
 from ..tables.dtypes import HALF, REAL
 from ..tables.operators import is_cast, is_move, writes
@@ -74,7 +74,7 @@ def _blamed(cause: Cause) -> int:
 
 
 def _cures(trial: LeftOut) -> bool:
-    return trial.after <= GONE * trial.before
+    return gone(trial.before, trial.after)
 
 
 def decided(losses: Losses, number: int, cause: Cause) -> Cause:

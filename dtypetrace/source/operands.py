@@ -356,3 +356,22 @@ def located(file: ParsedFile, frame: Frame, node: ast.expr) -> Frame:
     """The frame, as if it were running another expression of its file."""
     begin, end = file.start(node), file.end(node)
     return Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end)
+
+
+def taken_in_turn(text: ProgramText, frame: Frame, name: str) -> list[str]:
+    """What a name stands for at a line in a loop over a tuple or a list that is written out: ``a`` and ``b`` for the
+    ``x`` of ``for x, n in ((a, 1), (b, 2))``."""
+    file, node = text.parsed(frame.file), expression_at(text, frame)
+    if file is None or node is None:
+        return []
+    for loop in ast.walk(function_around(file, node)):
+        if not isinstance(loop, (ast.For, ast.comprehension)) or not isinstance(loop.iter, (ast.Tuple, ast.List)):
+            continue
+        parts = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
+        at = next((n for n, part in enumerate(parts) if isinstance(part, ast.Name) and part.id == name), -1)
+        if at >= 0 and parts[0] is not loop.target:
+            rows = [row.elts for row in loop.iter.elts if isinstance(row, (ast.Tuple, ast.List))]
+            return [ast.unparse(row[at]) for row in rows if len(row) == len(parts)]
+        if at >= 0:
+            return [ast.unparse(entry) for entry in loop.iter.elts]
+    return []

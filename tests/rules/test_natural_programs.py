@@ -4,6 +4,8 @@ import followed
 import programs
 import pytest
 
+from dtypetrace.records.findings import gone
+
 KAHAN = """
 net = nn.Linear(32, 4).to(torch.bfloat16)
 class Kahan(torch.optim.Optimizer):
@@ -119,3 +121,55 @@ def test_what_these_principles_do_not_decide(text, tmp_path):
     found = programs.run(tmp_path, text).findings[0]
     assert found.fix is None or "bool" not in " ".join(e.after for e in found.fix.edits)
     assert "it is one number" not in str(found)
+
+
+TABLES = {
+    "attributes in a loop": (
+        """
+        class Counts:
+            def __init__(self):
+                self.x = torch.zeros(8, dtype=torch.uint8)
+                self.y = torch.zeros(8, dtype=torch.uint8)
+            def add(self, n):
+                for t, k in ((self.x, 1), (self.y, 2)): t.add_(n * k)
+        c = Counts()
+        for _ in range(40): c.add(torch.full((8,), 9, dtype=torch.uint8))
+        share = (c.x / c.y).sum()
+        """,
+        2,
+    ),
+    "names in a loop": (
+        """
+        x = torch.zeros(8, dtype=torch.uint8)
+        y = torch.zeros(8, dtype=torch.uint8)
+        for n in range(40):
+            for t in [x, y]: t.add_(30)
+        share = x.float() / y.float()
+        """,
+        2,
+    ),
+    "one is wide already": (
+        """
+        x = torch.zeros(8, dtype=torch.uint8)
+        y = torch.zeros(8, dtype=torch.int64)
+        for _ in range(40):
+            for t in (x, y): t.add_(torch.full((8,), 9, dtype=torch.uint8))
+        share = (x / y).sum()
+        """,
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "many"), TABLES.values(), ids=TABLES)
+def test_what_a_loop_writes_into_in_turn_is_widened_together(text, many, tmp_path):
+    found = next(f for f in programs.run(tmp_path, text, numerics=True).findings if f.code == "DT301")
+    assert ["int64" in e.after for e in found.fix.edits] == [True] * many
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_gone"),
+    [(1.0, 0.25, True), (1.0, 0.3, False), (1e9, 41.0, False), (1e9, 0.9, True), (30.0, 2.0, True)],
+)
+def test_a_result_that_is_finite_and_wrong_is_not_mended(before, after, is_gone):
+    assert gone(before, after) is is_gone

@@ -157,6 +157,20 @@ def test_scalar_limit():
     assert list(tried(b)) == ["scalar limit"]  # a number has no dtype to change
 
 
+def test_cut_in_the_call():
+    """Scores that the refused line casts to integers."""
+    with pytest.raises(NotImplementedError), dtypetrace.trace() as t:
+        nn.functional.cross_entropy(torch.randn(4, 3).long(), torch.arange(4) % 3)
+    assert t.findings[0].fix.why.startswith("leave this cast out")
+
+
+def test_follows():
+    with pytest.raises(RuntimeError), dtypetrace.trace() as t:
+        kept, new, share = torch.zeros(3).half(), torch.ones(3).half(), torch.rand(1)
+        kept.lerp_(new, share)
+    assert [e.after for e in t.findings[0].fix.edits] == ["share.to(kept.dtype)"]
+
+
 def test_no_kernel():
     b = program()
     x = b.made("float16", explicit=True)

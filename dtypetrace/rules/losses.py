@@ -207,9 +207,11 @@ class Losses:
 
     def goes_through(self, number: int, cause: Cause) -> bool:
         """Whether the loss of an op's result, which began where a difference is zero by structure, went through numbers
-        of usual size and lost half of them: the exponential of such a difference, as in a ratio of probabilities."""
+        of usual size and lost half of them: the exponential of such a difference, as in a ratio of probabilities, but
+        not its size."""
         scale = max((self.of[n].size for n in self.sources(cause.op)), default=0.0)
-        through = (self.of[n] for n in self._passed.get(number, ()) if n != cause.op)
+        sizes = lambda n: tagged(self.run.ops[n], *_SIZES) or self.run.moves(n)
+        through = (self.of[n] for n in (*self._passed.get(number, ()), number) if n != cause.op and not sizes(n))
         return any(p.total >= LOST and p.size >= _USUAL * scale for p in through)
 
     def _made_infinite(self, number: int) -> int:

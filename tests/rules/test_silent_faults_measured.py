@@ -137,3 +137,25 @@ def test_what_is_computed_after_a_training_that_was_not_watched_to_its_end(tmp_p
     assert lines(tmp_path, spoilt.replace("DTYPE", "x.dtype")) == ["levels = self.levels.to(x.dtype)"]
     assert found(tmp_path, SAMPLING.replace("KEPT", "pass").replace("DTYPE", "x.dtype")) == []
     assert found(tmp_path, spoilt.replace("DTYPE", "torch.float32")) == []
+
+
+COMPARED = """
+import copy
+net, w = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)), torch.randn(16, 4)
+optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
+for step in range(60):
+    x = torch.randn(64, 16)
+    nn.functional.cross_entropy(net(x), (x @ w).argmax(1)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+half, gap = copy.deepcopy(net).bfloat16(), 0.0
+with torch.no_grad():
+    for _ in range(40):
+        x = torch.randn(8, 16)
+        gap = max(gap, (half(x.bfloat16()).float() - net(x)).abs().max().item())
+print(gap)
+"""
+
+
+def test_how_far_a_copy_in_bfloat16_is_from_its_model_may_be_asked(tmp_path):
+    assert found(tmp_path, COMPARED) == []

@@ -34,11 +34,11 @@ from ..records import (
 from ..source import expressions, operands
 from ..source.operands import CallOperand
 from ..source.patch import disjoint
-from ..tables import refusals
+from ..tables import autocast, refusals
 from ..tables.codes import OF_VALUES, TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, wider
 from ..tables.english import quoted, subject
-from ..tables.operators import is_move
+from ..tables.operators import is_move, name_of
 from . import at_use, autocast_off, checks, coded, consequences, culprits, measured, titles, trials
 from .case import Case, in_forward, trained_root
 from .collision import Verdict
@@ -88,7 +88,7 @@ def _silent(recording: Recording) -> list[Finding]:
     run = Run(recording)
     fits = partial(checks.shown_if_it_fits, recording)
     checked = [attempt(f"the check of the diff of {f.code}", partial(fits, f), f) for f in _found(run, RULES)]
-    found = [_only_if_it_helps(f) for f in _spoken_for(trials.Suspected(run), checked)]
+    found = [_not_too_late(run, _only_if_it_helps(f)) for f in _spoken_for(trials.Suspected(run), checked)]
     return [_backward_unseen(run, f) for f in found]
 
 
@@ -119,6 +119,18 @@ def _only_if_it_helps(f: Finding) -> Finding:
     if f.tried.cures and not (one and f.tried.roundings > trials.MOST):
         return f
     return replace(f, fix=replace(f.fix, edits=()))
+
+
+def _not_too_late(run: Run, f: Finding) -> Finding:
+    """A finding whose change is words only where it would widen what autocast has made narrow in the same call."""
+    ends = {(e.file, e.end) for e in (f.fix.edits if f.fix is not None else ()) if e.change.target == CAST}
+    for op in run.ops if ends and f.culprit is not None and f.culprit.dtype in HALF else ():
+        frame = next(iter(run.place(op).stack), None)
+        at = frame is not None and (frame.file, (frame.end_line, frame.end_column)) in ends
+        device, _, compute = op.autocast.partition(":")
+        if at and op.outputs[:1] == (compute,) and autocast.policy(op.op, name_of(op), device) == "lower":
+            return replace(f, fix=replace(f.fix, edits=())) if f.fix is not None else f
+    return f
 
 
 def _backward_unseen(run: Run, f: Finding) -> Finding:

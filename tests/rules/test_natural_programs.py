@@ -173,3 +173,14 @@ def test_what_a_loop_writes_into_in_turn_is_widened_together(text, many, tmp_pat
 )
 def test_a_result_that_is_finite_and_wrong_is_not_mended(before, after, is_gone):
     assert gone(before, after) is is_gone
+
+
+@pytest.mark.parametrize("product", ["pos @ inv", "torch.matmul(pos, inv)", "nn.functional.linear(pos, inv.t())"])
+def test_no_diff_widens_what_autocast_has_just_narrowed(product, tmp_path):
+    text = f"""
+    pos, inv = torch.arange(4096.0, 4352.0)[:, None], 1.0 / 10000 ** (torch.arange(0.0, 8) / 8)[None]
+    with torch.autocast("cpu", torch.bfloat16): freqs = {product}
+    table = torch.cat([freqs.float().cos(), freqs.float().sin()], -1)
+    """
+    found = [f for f in programs.run(tmp_path, text, numerics=True).findings if f.severity != "note"]
+    assert [e.after for f in found if f.fix is not None for e in f.fix.edits if e.before == product] == []

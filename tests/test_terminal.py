@@ -37,7 +37,7 @@ def test_a_width_from_outside_is_one_that_text_fits_into(asked, monkeypatch, cap
         stream.isatty = lambda: True
         monkeypatch.setenv(name, "1")
         report.console(SimpleNamespace(recording=Recording(), findings=()), file=stream)
-        assert "no dtype problem found" in stream.getvalue()
+        assert "no torch operation ran" in stream.getvalue()
 
 
 def steers(text):

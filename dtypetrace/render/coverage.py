@@ -143,6 +143,8 @@ def steps(recording: Recording) -> str:
 
 def nothing_found(recording: Recording) -> str:
     """What is said where there is no finding, without its full stop."""
+    if not recording.ops and not recording.meta.get("ops"):
+        return "no torch operation ran, so nothing was judged"
     return "no dtype problem in what was judged" if compiled(recording) else "no dtype problem found"
 
 

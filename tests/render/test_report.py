@@ -177,7 +177,7 @@ def test_the_last_line_says_what_to_type_next():
     assert silent[-1] == "What it means: dtypetrace explain DT201"
     assert report.text(Recording(refused=(left,)), (finding(),)).endswith("dtypetrace explain DT101")
     assert [line for line, _ in report.lines(Recording(), (), program="train.py")] == [
-        "dtypetrace: no dtype problem found (0 ops)"
+        "dtypetrace: no torch operation ran, so nothing was judged (0 ops)"
     ]
 
 

@@ -9,7 +9,7 @@ from os.path import commonprefix
 from .. import graph
 from ..foresight import refused_with
 from ..records import Edit, Fix, Op, Operand, Place
-from ..source import dictionaries, editing, expressions, operands, regions
+from ..source import arrays, dictionaries, editing, expressions, operands, regions
 from ..source.optimizers import ByHand
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
@@ -253,8 +253,10 @@ def _no_floating_module(case: Case) -> bool:
 
 
 def _cast_here(case: Case, dtype: str, why: str) -> Fix:
-    # the birth of some dtypes leaves no choice: integers that a call always gives, parameters that are to be integers
-    free = not tagged(case.origin.op or "", "indices") and (case.origin.kind != "parameter" or dtype in FLOATING)
+    # the birth of some dtypes leaves no choice: integers that a call always gives, bytes, parameters to be integers
+    born = case.origin.op or ""
+    free = not tagged(born, "indices") and born not in arrays.READS
+    free = free and (case.origin.kind != "parameter" or dtype in FLOATING)
     free = free and not checks.objection_to(case, effects.born_as(case, case.origin.place, dtype))
     elsewhere = (f"use {dtype} instead of {case.culprit.dtype} at {short(case.origin.place)}",) if free else ()
     return advise(case.site, why, edits=case.cast_at_call(dtype), kind="cast", others=elsewhere)

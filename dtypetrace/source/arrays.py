@@ -31,6 +31,8 @@ _FLOAT64 = frozenset({"zeros", "ones", "empty"})
 """Those that make float64 where no dtype is given."""
 _READS = frozenset({"frombuffer", "fromfile", "memmap"})
 """Those for which the dtype says what the bytes are."""
+READS = frozenset({"frombuffer", "from_file", "from_dlpack"})
+"""torch's functions that make a tensor of memory that is there: no mode sees them, and no other dtype reads the bytes."""
 _MOVES = frozenset({
     "array", "asarray", "asanyarray", "ascontiguousarray", "stack", "concatenate", "vstack", "hstack", "column_stack",
     "copy", "reshape", "transpose", "squeeze", "ravel", "flatten", "expand_dims", "flip", "take", "repeat", "tile",
@@ -79,6 +81,11 @@ def may_change(file: ParsedFile, literal: ast.expr) -> bool:
     above = file.parents.get(literal)
     call = file.parents.get(above) if isinstance(above, ast.keyword) else above
     return not isinstance(call, ast.Call) or last_part(call.func) not in _READS
+
+
+def reads_memory(node: ast.expr) -> bool:
+    """Whether a call makes a tensor of memory that is there."""
+    return isinstance(node, ast.Call) and last_part(node.func) in READS
 
 
 class _Arrays(Finder):

@@ -73,7 +73,7 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
         return dtype_keyword(recording, from_user(place), wanted) if kind in _DECIDED else None
     if kind == "conversion" and decisions.spelled(spot.node):  # NumPy's literal
         return _named(recording, place, spot, spot.node, wanted) if arrays.may_change(spot.file, spot.node) else None
-    if kind in ("promotion", "autocast", "trained", "computed"):
+    if kind in ("promotion", "autocast", "trained", "computed") or arrays.reads_memory(spot.node):
         return _cast(recording, spot, spot.node, wanted)
     statement = spot.file.parents.get(spot.node)
     if isinstance(statement, ast.Assign) and spot.node in statement.targets:  # weight.data = average

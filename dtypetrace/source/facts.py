@@ -27,6 +27,7 @@ from .expressions import (
     dtype_argument,
     expression_at,
     function_around,
+    last_part,
 )
 from .operands import located
 
@@ -76,7 +77,7 @@ class _Finder:
             event = replace(event, assigned=self._assigned(event.place))
         if event.how in ("input", "worker"):
             named = replace(event, name=self._name(event))
-            return replace(named, place=self._written_birth(named)) if event.op == UNWATCHED else named
+            return self._born(named)
         if event.op == "from_numpy" and (made := self._constructor(event.place)):
             return replace(event, how="factory", op=made)
         if event.how == "conversion" and not event.explicit:
@@ -85,22 +86,30 @@ class _Finder:
             return replace(event, region=self._region(event))
         return event
 
-    def _written_birth(self, event: Event) -> int:
-        """The place of the one statement that assigns the name of a tensor and names its dtype, in the function of its
-        first use: the tensor was made there, in a step that was not watched. Else the event's own place."""
+    def _born(self, event: Event) -> Event:
+        """A tensor whose making was not seen, at the one statement that assigns its name and names its dtype, in the
+        function of its first use: it was made there, in a step that was not watched, or by a call that torch does not
+        show. Else the event as it is."""
         place = self._place(event.place)
         frame = place.user_frame
         call = call_at(self.text, frame) if frame is not None else None
         file = self.text.parsed(frame.file) if frame is not None else None
-        if frame is None or call is None or file is None or not event.name.isidentifier():
-            return event.place
+        if frame is None or call is None or file is None:
+            return event
+        name = event.name or isinstance(call.func, ast.Attribute) and dotted(call.func.value) or ""
+        if not name.isidentifier():
+            return event
         words = {event.to, *(method for method, dtype in CAST_METHODS.items() if dtype == event.to)}
-        values = [a.value for a in assignments(file, call, event.name) if a.value is not None]
+        values = [a.value for a in assignments(file, call, name) if a.value is not None]
         made = [v for v in values if any(getattr(n, "attr", getattr(n, "id", "")) in words for n in ast.walk(v))]
-        if len(made) != 1:
-            return event.place
+        unseen = {last_part(n.func) for v in made for n in ast.walk(v) if isinstance(n, ast.Call)} & arrays.READS
+        if len(made) != 1 or event.op != UNWATCHED and not unseen:
+            return event
         above = place.stack[place.stack.index(frame) + 1 :]
-        return self._number(Place((located(file, frame, made[0]), *above)))
+        number = self._number(Place((located(file, frame, made[0]), *above)))
+        if event.op == UNWATCHED:
+            return replace(event, place=number)
+        return replace(event, how="factory", op=min(unseen), place=number, explicit=True)
 
     def _place(self, number: int) -> Place:
         return self.recording.places[number] if 0 <= number < len(self.recording.places) else Place()

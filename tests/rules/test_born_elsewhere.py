@@ -94,6 +94,16 @@ BYTES = """
     classes = torch.from_numpy(raw.copy()) % 2
     F.cross_entropy(nn.Linear(4, 2)(torch.ones(3, 4)), classes)  #@
 """
+WRAPPED = """
+    def load(raw):
+        samples = torch.frombuffer(raw, dtype=KIND)  #!
+        samples = samples.view(3, 4)
+        return samples
+    x = load(bytearray(12 * KIND.itemsize))
+    USE  #@
+"""
+AS_FLOATS = WRAPPED.replace("KIND", "torch.float64").replace("USE", "nn.Linear(4, 2)(x)")
+AS_SAMPLES = WRAPPED.replace("KIND", "torch.int16").replace("USE", "x.mean(0)")
 NUMBER = """
     scores = nn.Linear(4, 4).half()(torch.ones(2, 4).half())
     for i in range(2):
@@ -146,6 +156,11 @@ PROGRAMS = {
     "an array of class numbers": (NUMPY, "torch.from_numpy(labels) -> torch.from_numpy(labels).to(torch.float32)"),
     "an array of rows": (ROWS, "np.float64 -> np.float32"),
     "an array of a file's bytes": (BYTES, None),
+    "memory in float64": (  # another dtype would read other numbers from it
+        AS_FLOATS,
+        "torch.frombuffer(raw, dtype=torch.float64) -> torch.frombuffer(raw, dtype=torch.float64).to(torch.float32)",
+    ),
+    "memory in integers": (AS_SAMPLES, "x -> x.to(torch.float32)"),
     "a number that is computed": (NUMBER, "-float(2**30) -> torch.finfo(scores[i].dtype).min"),
 }
 

@@ -32,7 +32,7 @@ _FLOAT64 = frozenset({"zeros", "ones", "empty"})
 _READS = frozenset({"frombuffer", "fromfile", "memmap"})
 """Those for which the dtype says what the bytes are."""
 READS = frozenset({"frombuffer", "from_file", "from_dlpack"})
-"""torch's functions that make a tensor of memory that is there: no mode sees them, and no other dtype reads the bytes."""
+"""torch's functions that make a tensor of memory that is there: no mode sees them, no other dtype reads the bytes."""
 _MOVES = frozenset({
     "array", "asarray", "asanyarray", "ascontiguousarray", "stack", "concatenate", "vstack", "hstack", "column_stack",
     "copy", "reshape", "transpose", "squeeze", "ravel", "flatten", "expand_dims", "flip", "take", "repeat", "tile",

@@ -19,6 +19,7 @@ from .asleep import REGISTERS, Counter, Lookout, named_arguments
 from .calls import tensors_returned
 from .compiled import calls as compiled_calls
 from .known_steps import KnownSteps
+from .outside import autocasting
 from .parents import running
 from .patches import Patches
 from .protocols import Healer
@@ -95,7 +96,8 @@ class ModuleHooks:
             number = recorder.modules.number(module, root, thread.module)
             if not backward:
                 recorder.modules.calls[number] += 1
-            modules.append(ModuleCall(module, number, id(frame), place, backward, root, id(frame.f_back)))
+            autocast = autocasting() if isinstance(module, torch.jit.ScriptModule) else ()
+            modules.append(ModuleCall(module, number, id(frame), place, backward, root, id(frame.f_back), autocast))
             return self.healer.module_input(module, args, thread) if self.healer is not None else None
         except Exception:
             recorder.fail("a module hook")

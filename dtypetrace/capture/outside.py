@@ -50,7 +50,7 @@ def as_outside(
     func: Any, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, thread: Thread
 ) -> Callable[..., Any]:
     """The kernel of an operator made of others, as it runs outside of modes; itself where that makes no difference."""
-    on: tuple[str, ...] = (thread.calls[-1][AUTOCAST] if thread.calls else None) or ()
+    on = thread.calls[-1][AUTOCAST] if thread.calls else thread.modules[-1].autocast if thread.modules else ()
     devices = [d for d in on if d in _AUTOCAST and not private.has_kernel(func.name(), _AUTOCAST[d])]
     lazy = any(t.dtype.is_complex for t in tensors_in((*args, *(kwargs or {}).values())))
     if not devices and not lazy:

@@ -31,6 +31,8 @@ class ModuleCall(NamedTuple):
     root: Root
     outer: int
     """id of the frame above ``frame``, from which torch calls the hooks when an exception ends the module."""
+    autocast: tuple[str, ...] = ()
+    """The devices for which autocast was on, for a module that torch runs without calling torch functions."""
 
 
 class SeenRead(NamedTuple):

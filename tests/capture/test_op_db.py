@@ -330,6 +330,19 @@ def test_conjugates_are_resolved_inside_of_operators(function, inside):
     assert not differences(run(call), traced(call)[0], grad=False)
 
 
+def test_autocast_reaches_the_inside_of_what_a_scripted_module_calls():
+    class Gram(torch.nn.Module):
+        def forward(self, x):
+            return torch.einsum("bi,ji->bj", [x, x])
+
+    torch.manual_seed(0)
+    scripted, x = torch.jit.script(Gram()), torch.randn(3, 8)
+    call = Call(scripted, lambda: ((x,), {}), False, inside=autocast_without_grad)
+    plain = run(call)
+    assert plain.results[0].dtype == torch.bfloat16
+    assert not differences(plain, traced(call)[0], grad=False)
+
+
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_some_operators_in_every_way():

@@ -12,7 +12,7 @@ from torch import nn
 from . import measuring, private
 from .healed_calls import kernel_refused
 from .increments import WATCHED_IDS
-from .outside import as_outside, calls_others
+from .outside import as_outside, reached
 from .protocols import Watching
 from .refused_calls import Raised
 
@@ -25,8 +25,10 @@ _function_mode_count, _pop_function_mode, _push_function_mode = (
 _Operator, _SubclassesOff = private.OpOverload, private.DisableTorchFunctionSubclass
 _PLAIN: set[type] = {Tensor, nn.Parameter, nn.Buffer}
 """Tensor classes without behaviour of their own; :func:`_unwraps_itself` adds those that it finds to be like them."""
-_CALLS_OTHERS: dict[Any, bool] = {}
-"""By kernel, whether it calls other operators."""
+_REACHED: dict[Any, frozenset[str] | None] = {}
+"""By kernel, what :func:`reached` says of its operator."""
+_NOT_YET = frozenset[str]()
+"""For a kernel that was not asked about yet."""
 
 
 class DispatchMode(private.TorchDispatchMode):
@@ -91,7 +93,7 @@ class DispatchMode(private.TorchDispatchMode):
         if recorder.values is not None and id(func) in WATCHED_IDS:
             measuring.before(recorder, func, args, kwargs, frame)
         kernel = func._op if type(func) is _Operator else func  # the same call with one frame less
-        if _CALLS_OTHERS.get(kernel, True):
+        if _REACHED.get(kernel, _NOT_YET) is not None:
             kernel = self._as_outside(func, kernel, args, kwargs)
         if recorder.reference is not None:
             kernel = recorder.reference.around(func, kernel)
@@ -122,7 +124,7 @@ class DispatchMode(private.TorchDispatchMode):
             with private.DisableTorchFunction():
                 measuring.before(recorder, func, args, kwargs, frame)
         kernel = func._op if type(func) is _Operator else func
-        if _CALLS_OTHERS.get(kernel, True):
+        if _REACHED.get(kernel, _NOT_YET) is not None:
             with private.DisableTorchFunction():
                 kernel = self._as_outside(func, kernel, args, kwargs)
         if recorder.reference is not None:
@@ -145,10 +147,10 @@ class DispatchMode(private.TorchDispatchMode):
         return out
 
     def _as_outside(self, func: Any, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-        others = _CALLS_OTHERS.get(kernel)
-        if others is None:
-            others = _CALLS_OTHERS[kernel] = calls_others(func)
-        return as_outside(func, kernel, args, kwargs, self.recorder.thread_state()) if others else kernel
+        if kernel not in _REACHED:
+            _REACHED[kernel] = reached(func)
+        inside = _REACHED[kernel]
+        return kernel if inside is None else as_outside(kernel, args, kwargs, self.recorder.thread_state(), inside)
 
 
 class WatchingFunctionMode(private.TorchFunctionMode):

@@ -7,7 +7,7 @@ float32 under autocast, and ``pinv`` of complex numbers would read a conjugate a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -38,21 +38,27 @@ def _devices() -> tuple[str, ...]:
     return ("cpu", accelerator.type) if accelerator is not None else ("cpu",)
 
 
-def calls_others(func: Any) -> bool:
-    """Whether an operator's kernel calls other operators."""
+def reached(func: Any) -> frozenset[str] | None:
+    """The devices whose autocast reaches the inside of an operator; None if its kernel calls no other operators."""
     if not isinstance(func, private.OpOverload) or func.is_view:
-        return False
+        return None
     name = func.name()
-    return private.has_kernels(name) and any(private.has_kernel(name, key) for key in _MADE_OF_OTHERS)
+    if not private.has_kernels(name) or not any(private.has_kernel(name, key) for key in _MADE_OF_OTHERS):
+        return None
+    return frozenset(device for device, key in _AUTOCAST.items() if not private.has_kernel(name, key))
 
 
 def as_outside(
-    func: Any, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, thread: Thread
+    kernel: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+    thread: Thread,
+    inside: frozenset[str],
 ) -> Callable[..., Any]:
     """The kernel of an operator made of others, as it runs outside of modes; itself where that makes no difference."""
     on = thread.calls[-1][AUTOCAST] if thread.calls else thread.modules[-1].autocast if thread.modules else ()
-    devices = [d for d in on if d in _AUTOCAST and not private.has_kernel(func.name(), _AUTOCAST[d])]
-    lazy = any(t.dtype.is_complex for t in tensors_in((*args, *(kwargs or {}).values())))
+    devices = inside.intersection(on) if on else ()
+    lazy = any(t.dtype.is_complex for t in tensors_in(args, kwargs))
     if not devices and not lazy:
         return kernel
 

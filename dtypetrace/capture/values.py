@@ -61,6 +61,7 @@ _SATURATING = {_aten.tanh_backward.default, _aten.sigmoid_backward.default}
 # an epsilon that is added, or a lower limit for a value
 _ADDING = packets("sum", "lower_bound")
 _LIMITING = packets("upper_bound")
+_SCALING = {_aten.mul, _aten.mul_, _aten._foreach_mul_}
 _MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _FLUSHING = NARROW_FLOATS - {torch.bfloat16}
 """Dtypes in which numbers of usual size become zero."""
@@ -71,7 +72,7 @@ never far from its limits."""
 
 _ZEROS = "nonzero", "flushed", "rows", "lost_rows", "lost_calls", "emptied"
 _NO_ZEROS = dict.fromkeys(_ZEROS, 0)
-_COUNTED = "measured", "nonzero", "due", "exact", "vanished"
+_COUNTED = "measured", "nonzero", "due", "exact", "vanished", "factor"
 """Of each group of counts the one that is zero where none was made; all are named as in :class:`records.Value`."""
 _NO_OUTPUTS = {**dict.fromkeys(("measured", "made", "made_nan", "nans", "bad"), 0), "peak": 0.0}
 _MOSTLY = 0.9
@@ -103,6 +104,7 @@ class Values:
         self._steps = 0
         self._stepped: frozenset[int] = frozenset()
         self._vanished: dict[int, float] = {}
+        self._factors: dict[int, float] = {}
         self._kept: dict[int, int] = {}
         self._of_integers: dict[int, int] = {}
         """Calls of each op in which integers were looked at."""
@@ -341,6 +343,10 @@ class Values:
             near = torch.finfo(outputs[0].dtype).eps / 4  # of a number below 1, this and less is rounded off
             for limit in (abs(a) for a in scalars if 0 < 1 - abs(a) <= near):
                 self._vanished.setdefault(number, limit)
+        if scalars and call.func.overloadpacket in _SCALING and call.inputs[0].dtype in NARROW:
+            known, eps = self._factors.get(number, 0.0), torch.finfo(call.inputs[0].dtype).eps
+            for factor in (a for a in scalars if 0 < abs(1 - a) < min(eps / 4, abs(1 - known))):
+                self._factors[number] = factor
         before: tuple[int, ...] = ()
         for o in outputs:
             ranges = self._ranges_on(o) if o.dtype in _MEASURED and is_plain(o) else None
@@ -429,13 +435,14 @@ class Values:
             read = [part.read() for part in (*self._outputs.parts, *self._parts)]
             first, stale = self._outputs.first.read(), self.cached.read()
         found = []
-        numbers = {n for rows in read for n in rows} | set(self._vanished)
+        numbers = {n for rows in read for n in rows} | set(self._vanished) | set(self._factors)
         for number in sorted(n for n in numbers if n >= 0):
             known: dict[str, Any] = {**_NO_OUTPUTS}
             for rows in read:
                 known.update(rows.get(number, ()))
             known["first"] = first[number]["first"] if known["made"] else -1
             known["kept"], known["vanished"] = self._kept.get(number, 0), self._vanished.get(number, 0.0)
+            known["factor"] = self._factors.get(number, 0.0)
             if number in self._sound:
                 due, done = self._sound[number]
                 known["due"], known["done"] = known["due"] - due, known["done"] - done

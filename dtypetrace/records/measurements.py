@@ -76,6 +76,9 @@ class Value:
     cut: int = 0
     """In a cast of floating numbers to integers: how many of the sampled numbers lost a fraction, where the fractions
     were a good part of them. In arithmetic of integers that wraps: how many became equal to others."""
+    factor: float = 0.0
+    """A Python scalar with which a call multiplies, near 1 and so close that each product is the other factor; of
+    several, the closest. 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)

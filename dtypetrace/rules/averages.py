@@ -15,7 +15,7 @@ from ..tables.operators import is_cast, tagged, writes
 from . import compensated, wide_weights
 from .advice import advise
 from .checks import born_otherwise
-from .mechanisms import LEAST_MOVED, LEAST_STEPS
+from .mechanisms import LEAST_MOVED, LEAST_STEPS, mechanism
 from .run_facts import Run
 from .silent_findings import found_at
 from .training import birth
@@ -33,6 +33,7 @@ _DRIFT_IN_FLOAT32 = 2.0**-20
 def find(run: Run) -> list[Finding]:
     """One finding for each place where such a tensor's dtype was decided and each line that changes it."""
     found: dict[tuple[object, ...], Finding] = {}
+    lost: list[tuple[Op, Value, Input]] = []
     low, kept = compensated.low_orders(run)
     for v in (*run.recording.values, *_put_back_unchanged(run)):
         op = run.ops[v.op]
@@ -50,9 +51,11 @@ def find(run: Run) -> list[Finding]:
             and (v.drift >= _DRIFT or not _streams(run.recording, op, v.kept))
             and not _fades(run, v)
         ):
-            f = _finding(run, op, v, target)
-            origin = f.culprit.origin.place.stack[:3] if f.culprit else ()
-            found.setdefault((origin, f.site.file, f.site.line), f)
+            lost.append((op, v, target))
+    for op, v, target in (*lost, *_never_decays(run)):
+        f = _finding(run, op, v, target)
+        origin = f.culprit.origin.place.stack[:3] if f.culprit else ()
+        found.setdefault((origin, f.site.file, f.site.line), f)
     return list(found.values())
 
 
@@ -117,6 +120,40 @@ def _judged(run: Run, op: Op, target: Input) -> bool:
     return op.phase != "optimizer" or bool(own)
 
 
+def _never_decays(run: Run) -> Iterator[tuple[Op, Value, Input]]:
+    """Factors that are 1 in the dtype of the weights that they should decay, although all else that changes these
+    arrives: all calls together should have made them much smaller."""
+    meta, learns = run.recording.meta, dict[int, bool]()
+    for u in run.recording.updates:
+        learns[u.event] = learns.get(u.event, True) and mechanism(u).name == "healthy"
+    for v in run.recording.values:
+        op, calls, least = run.ops[v.op], run.ops[v.op].count, _DECAYED_MUCH
+        if not v.factor or v.done or not op.inputs or op.phase == "backward":
+            continue
+        if op.phase == "optimizer":
+            calls, least = int(meta.get("all_steps", meta.get("steps", 0))), _DECAYED
+            if not learns.get(op.inputs[0].event, False) or not run.weight_of(op.inputs[0]):
+                continue
+        elif writes(op):  # measured
+            continue
+        if calls * abs(1 - v.factor) >= least and (writes(op) or _stored_back(run, v.op)):
+            yield op, v, op.inputs[0]
+
+
+_DECAYED, _DECAYED_MUCH = 0.0625, 0.5
+"""How much smaller the weights should have become: less is little beside what moves them. Outside of an optimizer,
+calls are counted that may each have another tensor."""
+
+
+def _stored_back(run: Run, number: int) -> bool:
+    """Whether what an op computes from a tensor is written to that tensor."""
+    kept = lambda i: (graph.unmoved(run.ops, i.producer), i.event)
+    stores = (
+        w for w in run.ops if writes(w) and len(w.inputs) > 1 and kept(w.inputs[0]) == kept(run.ops[number].inputs[0])
+    )
+    return any(number in graph.ops_above(run.ops, [w.inputs[1].producer], most=_NEAR) for w in stores)
+
+
 def _carried_on(run: Run, op: Op) -> bool:
     """Whether what is stored was computed from what is there, as a state is carried on: not weights, of which an
     optimizer may keep a wide copy."""
@@ -162,7 +199,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     origin = (
         like or run.asked_like(target) or _named(run, target) or run.origin(target.event, dtype, target.name or None)
     )
-    entry = _entry(run, target) if op.phase == "optimizer" else ""
+    entry = _entry(run, target) if op.phase == "optimizer" and not run.weight_of(target) else ""
     name = entry or target.name or origin.name or _kept(run, op, target) if "batch_norm" not in op.aten else ""
     called = quoted(name) if name else _without_name(run, op)
     culprit = Operand(0, name or called, dtype, target.shape, "", target.holder, origin)
@@ -224,6 +261,8 @@ def _of_stored(run: Run, op: Op, v: Value) -> Finding:
 
 def _tried(run: Run, op: Op, v: Value) -> Tried:
     """What each call would have changed without its rounding was computed beside it."""
+    if v.factor and not v.done:
+        return Tried(op.op, run.place(op), 1.0, 0.0, "still")
     still = (1 - v.done / v.due, 0.0, "still") if _lost(run, v) and not _is_full(op) else (v.drift, 0.0, "error")
     return Tried(op.op, run.place(op), *still)
 
@@ -247,6 +286,8 @@ def _entry(run: Run, target: Input) -> str:
 
 def _said(run: Run, op: Op, v: Value, target: Input) -> str:
     """What was lost: of a single number, the calls that left it as it was."""
+    if v.factor and not v.done:
+        return f"{v.factor:.7g} is 1 in {target.dtype}: {quoted(op.op)} makes no number smaller"
     if prod(target.shape) == 1 and v.done < v.due:
         still = f"{v.due - v.done:,} of {v.due:,} calls changed nothing"
         later = (n for n in run.users[v.op] if run.ops[n].inputs[0].producer == v.op)

@@ -24,12 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import tau
+from math import prod, tau
 
 from .. import graph
 from ..foresight import DtypeChange
 from ..records import CAST, FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
-from ..source import editing, operands
+from ..source import editing, expressions, operands
 from ..source.operands import CallOperand
 from ..tables.dtypes import COMPLEX, DTYPES, HALF, REAL
 from ..tables.english import quoted
@@ -108,6 +108,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
         holds = [v.op, *(_base(run, op) if writes(op) else ())]
         counts = _quantities(run, holds) or v.cut >= _COLLIDED * v.exact and _are_keys(run, v.op)
         counts = counts or tagged(op, "matmul", "sign") and _are_ranked(run, v.op) or _is_counter(run, v, op)
+        counts = counts or _is_read_by_size(run, v, op)
         return _wrapped(run, v, op) if counts and not _is_phase(run, v.op) else None
     if not is_cast(op):
         return _cut_off(run, v.op, v.op, v.spoilt, v.exact)
@@ -191,6 +192,21 @@ def _is_counter(run: Run, v: Value, op: Op) -> bool:
     fresh = all(not run.ops[n].inputs or tagged(run.ops[n], "store") for n in before[:1])
     uses = [n for n, _ in run.below([v.op], still, _FAR) if not still(n)]
     return counted and fresh and bool(uses) and all(tagged(run.ops[n], "observed") for n in uses)
+
+
+def _is_read_by_size(run: Run, v: Value, op: Op) -> bool:
+    """Whether Python reads a single number that a few calls made, and divides or compares it: a generator of random
+    numbers wraps again and again."""
+    if prod(op.shape) != 1 or writes(op) or op.count > _FEW_CALLS and v.spoilt * _SELDOM > v.exact:
+        return False
+    stays = lambda n: run.moves(n) or tagged(run.ops[n], "sum", "product") and run.ops[n].outputs == op.outputs
+    uses = [run.ops[n] for n, _ in run.below([v.op], stays, _FAR) if not stays(n)]
+    frames = [run.place(use).user_frame for use in uses if tagged(use, "observed")]
+    sized = [f is not None and expressions.by_size(run.recording.text, f) for f in frames]
+    return len(frames) == len(uses) and any(sized)
+
+
+_FEW_CALLS = 3
 
 
 def _unchecked(run: Run, number: int) -> bool:

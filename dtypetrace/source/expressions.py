@@ -162,6 +162,38 @@ def never_read(text: ProgramText, frame: Frame) -> bool:
 _ALL_ATTRIBUTES = re.compile(r"\b(vars|__dict__|getattr|asdict|astuple|save|dump|dumps|deepcopy|copy|state_dict)\b")
 
 
+def by_size(text: ProgramText, frame: Frame) -> bool:
+    """Whether the number that the frame was reading, or the name that it is given to, is divided, is a divisor, or is
+    compared by its size, perhaps after more arithmetic."""
+    file, node = text.parsed(frame.file), expression_at(text, frame)
+    if file is None or node is None:
+        return False
+    if _by_size(file, node):
+        return True
+    statement = file.parents.get(node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    names = {dotted(t) for t in targets if not isinstance(t, ast.Subscript)} - {None}
+    reads = [n for n in ast.walk(function_around(file, node)) if isinstance(n, ast.Name | ast.Attribute)]
+    return any(dotted(n) in names and isinstance(n.ctx, ast.Load) and _by_size(file, n) for n in reads)
+
+
+def _by_size(file: ParsedFile, node: ast.AST) -> bool:
+    above = file.parents.get(node)
+    while isinstance(above, ast.UnaryOp | ast.BinOp | ast.Call) and not isinstance(getattr(above, "op", None), ast.Div):
+        computes = isinstance(above, ast.UnaryOp) or isinstance(
+            getattr(above, "op", None), (ast.Add, ast.Sub, ast.Mult)
+        )
+        if not computes and not (isinstance(above, ast.Call) and dotted(above.func) in _SIZES):
+            return False
+        above = file.parents.get(above)
+    sized = isinstance(above, ast.Compare) and any(isinstance(o, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for o in above.ops)
+    return sized or isinstance(above, ast.BinOp)
+
+
+_SIZES = frozenset({"int", "float", "abs", "min", "max"})
+"""Functions after which a number is still one."""
+
+
 def raises(text: ProgramText, frame: Frame) -> bool:
     """Whether the frame was raising an exception; then its caller passed in the value that it checked."""
     file, node = text.parsed(frame.file), expression_at(text, frame)

@@ -21,6 +21,7 @@ from . import (
     no_gradient,
     plans,
     promotions,
+    quantised,
     ranges,
     recasts,
     round_trips,
@@ -85,5 +86,6 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT204",), decisions.coarse_draws),
     Rule(("DT304",), lost_copies.find),
     Rule(("DT203", "DT204", "DT301", "DT307"), integers.find),
+    Rule(("DT203",), quantised.find),
     Rule(("DT204", "DT301", "DT302", "DT307", "DT308"), measured.sampled, SAMPLED),
 )

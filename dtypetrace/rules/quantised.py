@@ -1,0 +1,96 @@
+"""Quantised numbers that are about as large as one step (DT203): a constant scales them before they are rounded to
+8-bit codes, most of whose range stays empty, and what the codes stand for is computed with.
+
+Few codes may be meant: of numbers that are scaled by what was computed from them, as in ternary weights, of numbers
+that a narrower limit cuts off, and of whole numbers, which rounding leaves as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from .. import graph
+from ..records import FORWARD, Finding, Op, Operand, Origin, Tried
+from ..tables.dtypes import REAL
+from ..tables.operators import is_cast, is_move, tagged, writes
+from .advice import advise
+from .run_facts import Run
+from .silent_findings import found_at
+
+_CODES = "int8", "uint8"
+_CHANGED = 0.04
+"""How much rounding changes the root mean square of numbers, if its errors are a quarter of them or more: they add up
+to a twelfth of a step squared, and much of what is below half a step becomes zero."""
+_SAME = 1e-6
+_FAR = 64
+
+
+def find(run: Run) -> Iterator[Finding]:
+    """One finding for each line that casts such numbers to their codes."""
+    sizes = {p.op: p.size for p in (*run.recording.spot_checks, *run.recording.precisions) if p.size}
+    told: set[tuple[object, ...]] = set()
+    for number, op in enumerate(run.ops):
+        if op.outputs[:1] not in [(code,) for code in _CODES] or not is_cast(op) or op.phase not in FORWARD:
+            continue
+        rounded = _rounded(run, op, sizes)
+        given = run.ops[rounded].inputs[0].producer if rounded >= 0 else -1
+        if given not in sizes or rounded not in sizes or not _scaled_by_a_constant(run, run.ops[given]):
+            continue
+        before, after = sizes[given], sizes[rounded]
+        line = tuple((frame.file, frame.line) for frame in run.place(op).stack[:1])
+        if abs(after / before - 1) >= _CHANGED and _computed_with(run, number) and line not in told:
+            told.add(line)
+            yield _finding(run, op, before, after)
+
+
+def _rounded(run: Run, op: Op, sizes: dict[int, float]) -> int:
+    """The op that rounded what a cast takes, where no limit has cut anything off since; -1 for none."""
+    number = op.inputs[-1].producer if op.inputs else -1
+    while number >= 0 and run.ops[number].inputs:
+        above, limits = run.ops[number].inputs[0].producer, tagged(run.ops[number], "upper_bound", "lower_bound")
+        if tagged(run.ops[number], "whole"):
+            return number
+        cut = limits and abs(sizes.get(number, 0.0) - sizes.get(above, 1.0)) > _SAME * sizes.get(above, 1.0)
+        if cut or not (limits or is_move(run.ops[number])):
+            break
+        number = above
+    return -1
+
+
+def _scaled_by_a_constant(run: Run, op: Op) -> bool:
+    """Whether an op scales floating numbers by a number of Python's, or by one that was only made and moved."""
+    if not tagged(op, "scale") or op.outputs[0] not in REAL:
+        return False
+    others = [i for i in op.inputs[1:] if not i.shape]
+    above = list(graph.ops_above(run.ops, [i.producer for i in others], most=_FAR))
+    made = all(run.moves(n) or not run.ops[n].inputs for n in above)
+    return len(others) == len(op.inputs) - 1 and made
+
+
+def _computed_with(run: Run, number: int) -> bool:
+    """Whether codes become floating numbers again, which are scaled or multiplied."""
+    stays = lambda n: run.moves(n) or tagged(run.ops[n], "join", "store")
+    below = [n for n, _ in run.below([number], stays, _FAR)]
+    kept = [graph.unmoved(run.ops, run.ops[n].inputs[0].producer) for n in below if writes(run.ops[n])]
+    below += [n for n, _ in run.below([n for n in kept if n >= 0], stays, _FAR)]
+    widened = [n for n in below if is_cast(run.ops[n]) and run.ops[n].outputs[0] in REAL]
+    uses = [n for n, _ in run.below(widened, run.moves, _FAR)]
+    return any(tagged(run.ops[n], "scale", "product", "matmul") for n in uses)
+
+
+def _finding(run: Run, op: Op, before: float, after: float) -> Finding:
+    place, made = run.place(op), op.outputs[0]
+    culprit = Operand(
+        0, f"result of {op.op}", made, op.shape, op.device, None, Origin("cast", None, op.op, place, True)
+    )
+    fix = advise(
+        place,
+        "scale the numbers so that the largest ones become the largest codes",
+        "the scale comes from the numbers, such as x.abs().amax() / 127",
+    )
+    said = f"root mean square {before:.2g} before rounding to whole numbers, {after:.2g} after it"
+    title = f"numbers as small as one step of {made} are rounded to it"
+    source = op.inputs[-1].dtype
+    found = found_at(run, op, "DT203", culprit, fix, source=source, made=made, how="cast", said=said, title=title)
+    return replace(found, tried=Tried(op.op, place, abs(after / before - 1), 0.0))

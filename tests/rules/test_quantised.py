@@ -1,0 +1,50 @@
+"""Numbers of which a constant scale leaves less than a step of their 8-bit codes, and quantisation as it is meant."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+
+_LOST = {
+    "a scale of one": "codes = (x / 1.0).round().clamp(-128, 127).to(torch.int8)\ny = (codes.float() * 1.0) @ w",
+    "a scale of five for weights": "codes = torch.round(w * 5).to(torch.int8)\ny = x @ (codes.float() / 5)",
+    "a scale that is a buffer": "scale = torch.tensor(1.0)\ncodes = torch.clamp((x / scale).round(), -127, 127).char()\n"
+    "y = (codes.to(torch.float32) * scale) @ w",
+    "a cache": "cache = torch.zeros(4, 64, 32, dtype=torch.int8)\nfor i in range(4):\n"
+    "    cache[i] = (x * 0.5 / 1.0).round().to(torch.int8)\ny = (cache.float() * 2.0) @ w",
+}
+_MEANT = {
+    "a scale of the numbers": "scale = x.abs().amax() / 127\ncodes = (x / scale).round().to(torch.int8)\n"
+    "y = (codes.float() * scale) @ w",
+    "a scale of each row": "scale = x.abs().amax(-1, keepdim=True) / 127\ncodes = (x / scale).round().to(torch.int8)\n"
+    "y = (codes.float() * scale) @ w",
+    "a constant that fits": "codes = (x * 40).round().clamp(-128, 127).to(torch.int8)\ny = (codes.float() / 40) @ w",
+    "ternary weights": "scale = w.abs().mean()\ncodes = (w / scale).round().clamp(-1, 1).to(torch.int8)\n"
+    "y = x @ (codes.float() * scale)",
+    "ternary weights by a constant": "codes = (w / 0.05).round().clamp(-1, 1).to(torch.int8)\n"
+    "y = x @ (codes.float() * 0.05)",
+    "whole numbers": "x = torch.randint(-2, 3, (64, 32)).float()\ncodes = (x / 1.0).round().to(torch.int8)\n"
+    "y = (codes.float() * 1.0) @ w",
+    "classes": "codes = (x * 1.0).round().to(torch.int8)\ncounts = torch.unique(codes, return_counts=True)",
+    "what stays floating": "codes = (x / 1.0).round()\ny = (codes * 1.0) @ w",
+    "cells of a grid": "cells = (x / 1.0).round().to(torch.int64)\ny = (cells.float() * 1.0) @ w",
+    "a picture": "codes = (x.sigmoid() * 255).round().to(torch.uint8)\ny = (codes.float() / 255) @ w",
+}
+
+
+def found(tmp_path, text):
+    before = "torch.manual_seed(0); x, w = 0.6 * torch.randn(64, 32), 0.1 * torch.randn(32, 8)"
+    program = programs.run(tmp_path, text, before=before, numerics=True)
+    assert program.error is None
+    return [(f.code, program.at(f.site)) for f in program.findings if f.severity != "note"]
+
+
+@pytest.mark.parametrize("text", _LOST.values(), ids=_LOST)
+def test_codes_of_which_next_to_none_are_used(text, tmp_path):
+    ((code, line),) = found(tmp_path, text)
+    assert code == "DT203" and ("int8" in line or "char" in line)
+
+
+@pytest.mark.parametrize("text", _MEANT.values(), ids=_MEANT)
+def test_quantisation_as_it_is_meant(text, tmp_path):
+    assert found(tmp_path, text) == []

@@ -391,7 +391,9 @@ class Recorder(Session):
 
     def leaves(self, error: BaseException) -> None:
         """An exception left the block: its refusal is the one that ended the run."""
-        self.refusals.ended_by(error, lambda unknown: refused_calls.from_traceback(self, unknown))
+        ended = self.refusals.ended_by(error, lambda unknown: refused_calls.from_traceback(self, unknown))
+        if ended is not None:
+            refused_calls.note_callers(self, *ended)
 
 
 def _why_uncached(parameter: Tensor) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from textwrap import shorten
 from typing import NamedTuple
@@ -38,9 +38,11 @@ class RefusalLog:
         self._raised: dict[int, _Raised] = {}
         """By the exception's id. Ids are used again, so the text and the depth show whether it is the same
         exception."""
+        self.memories: dict[int, dict[int, Hashable]] = {}
+        """Where the operands of each refusal were in memory, by index."""
 
-    def add(self, key: tuple[object, ...], error: BaseException, make: Callable[[], Refused]) -> None:
-        """Counts a refusal. ``make`` is called for the first of its key."""
+    def add(self, key: tuple[object, ...], error: BaseException, make: Callable[[], Refused]) -> int:
+        """Counts a refusal and returns its number. ``make`` is called for the first of its key."""
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.records)
@@ -48,6 +50,7 @@ class RefusalLog:
         else:
             self.update(number, count=self.records[number].count + 1)
         self._raised[id(error)] = _Raised(number, str(error), _depth(error))
+        return number
 
     def update(self, number: int, **changes: object) -> None:
         """Replaces fields of one record."""
@@ -80,9 +83,9 @@ class RefusalLog:
         if entry is not None and entry.text == text:
             self._raised[id(error)] = _Raised(entry.number, str(error), 0)
 
-    def ended_by(self, error: BaseException, look: Callable[[BaseException], None]) -> None:
+    def ended_by(self, error: BaseException, look: Callable[[BaseException], None]) -> tuple[BaseException, int] | None:
         """The exception left the block: its refusal is the one that ended the run. ``look`` records an exception that
-        is not known."""
+        is not known. Returns the exception that torch raised, and the number of its refusal, where they are known."""
         chain: BaseException | None = error
         seen: set[int] = set()
         while chain is not None and id(chain) not in seen:
@@ -92,11 +95,12 @@ class RefusalLog:
             number = self.number_of(chain)
             if number is not None:
                 self.update(number, left=True)
-                return
+                return chain, number
             chain = chain.__cause__ or chain.__context__
         # an interpreter in C++ (TorchScript) raises an exception of its own, with or without the text
         text = str(error)
         for entry in reversed(self._raised.values()):
             if entry.text in text or "TorchScript interpreter" in text:
                 self.update(entry.number, left=True)
-                return
+                break
+        return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import islice, takewhile
 from types import CodeType, FrameType, MappingProxyType
 from typing import Any, NamedTuple
 
@@ -55,6 +55,8 @@ Tensor = torch.Tensor
 _BACKWARDS = frozenset({"backward", "grad"})
 _MOST_WITNESSES = 40
 """Distinct operands of a call that are recorded: more than the arguments of any torch function."""
+_MOST_CALLERS = 9
+"""Frames outside of torch whose variables are looked at."""
 _NOTHING_PASSED: Mapping[Hashable, tuple[str, int]] = MappingProxyType({})
 
 
@@ -316,7 +318,26 @@ def record(
             predicted=recorder.predicts,
         )
 
-    recorder.refusals.add(key, error, make)
+    number = recorder.refusals.add(key, error, make)
+    tensors = ((n, memory(v)) for n, (_, v) in enumerate(arguments) if isinstance(v, Tensor))
+    recorder.refusals.memories.setdefault(number, dict(tensors))
+
+
+def note_callers(recorder: Session, error: BaseException, number: int) -> None:
+    """Adds to a refusal whose exception left the block which local variables of its callers are its operands.
+
+    Not earlier: Python keeps what was read of a frame's variables until the frame ends, which it did here.
+    """
+    frames = dict.fromkeys(f for f, _ in frames_of(error) if not recorder.places.hidden(f.f_code.co_filename))
+    held = [
+        (index, level, name)
+        for level, frame in enumerate(islice(frames, 1, _MOST_CALLERS), 1)
+        for name, value in frame.f_locals.items()
+        if issubclass(type(value), Tensor) and (where := memory(value)) is not None
+        for index, was in recorder.refusals.memories[number].items()
+        if was == where
+    ]
+    recorder.refusals.update(number, held=tuple(held))
 
 
 def _keep_policy(recorder: Session, root: nn.Module | None, place: int) -> None:

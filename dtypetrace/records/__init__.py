@@ -265,6 +265,9 @@ class Refused:
     """For an unwatched step: the operands' dtypes of the same call in watched steps; empty where it did not run."""
     backward: int = -1
     """Place of the call of ``backward``, where the engine ran it for a forward op; else -1."""
+    held: tuple[tuple[int, int, str], ...] = ()
+    """Where it left: the local variables of its callers that were an operand: its index, the number of the frame in the
+    call's place, and the name."""
 
 
 @dataclass(frozen=True, slots=True)

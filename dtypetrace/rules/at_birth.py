@@ -268,7 +268,7 @@ def _made_beside(case: Case, edit: Edit) -> tuple[Edit, ...]:
 
 def _passed_in(case: Case) -> Edit | None:
     """The edit that casts what the program passes in on the line where it was first seen."""
-    callers = editing.at_callers(case.recording, case.taken(case.witness), case.born or "")
+    callers = case.cast_by_callers(case.born or "")
     return next((edit for place, edit in callers if place.stack[:1] == case.here.stack[:1]), None)
 
 

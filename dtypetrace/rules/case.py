@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -195,6 +195,11 @@ class Case:
         not show how."""
         cast = (self.witness, *self.cast_with(dtype))
         return all_of(editing.at_call(self.recording, self.taken(w), dtype) for w in cast)
+
+    def cast_by_callers(self, dtype: str) -> Iterator[tuple[Place, Edit]]:
+        """The edits that cast the culprit where the program's own calls further out pass it on."""
+        held = [(level, name) for index, level, name in self.refused.held if index == self.witness.index]
+        return editing.at_callers(self.recording, self.taken(self.witness), dtype, held)
 
     def cast_like(self, other: Witness) -> tuple[Edit, ...]:
         """The edits that cast the same operands to the dtype of another one, whichever that is."""

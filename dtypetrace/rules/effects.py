@@ -114,6 +114,8 @@ def _after_expression(case: Case, edit: Edit, dtype: str) -> Effect | None:
     expression ran.
     """
     recording = case.recording
+    if edit in (passed for _, passed in case.cast_by_callers(edit.change.dtype)):
+        return Effect(DtypeChange(), {case.witness.index: dtype})
     inside = frozenset(n for n, place in enumerate(recording.places) if any(within(f, edit) for f in place.stack))
     last = {_same(case, recording.ops[n]) for n in _last_in(recording.ops, inside, case.witness.producer)}
     made = (n for n, op in enumerate(recording.ops) if op.place in inside and op.phase in FORWARD)

@@ -38,7 +38,7 @@ from ..tables import autocast, refusals
 from ..tables.codes import OF_VALUES, TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, wider
 from ..tables.english import quoted, subject
-from ..tables.operators import is_move, name_of
+from ..tables.operators import is_move, name_of, tagged
 from . import at_use, autocast_off, checks, coded, consequences, culprits, measured, titles, trials
 from .case import Case, in_forward, trained_root
 from .collision import Verdict
@@ -398,7 +398,9 @@ def _operand(recording: Recording, witness: Witness, measure: str | None, site: 
         origin = graph.origin(recording, witness.event, measure, witness.name or None)
         origin = replace(origin, name=origin.name or _made_for(recording, witness, measure, refused))
         origin = (
-            _handed_over(recording, witness, measure, refused) or _of_whole_model(recording, witness, refused) or origin
+            _handed_over(recording, witness, measure, refused)
+            or _of_whole_model(recording, witness, measure, refused)
+            or origin
         )
     return Operand(
         witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin, written, bool(handed)
@@ -414,20 +416,29 @@ def _made_for(recording: Recording, witness: Witness, measure: str | None, refus
     return held[0] if len(held) == 1 else None
 
 
-def _of_whole_model(recording: Recording, witness: Witness, refused: Refused) -> Origin | None:
+def _of_whole_model(recording: Recording, witness: Witness, measure: str | None, refused: Refused) -> Origin | None:
     """The line that makes a model whose parameters all have their dtype by default, where its constructor makes them at
-    several lines: none of those decided it."""
-    events = [recording.events[p.event] for p in refused.model if p.event >= 0]
-    if witness.holder != "parameter" or {p.dtype for p in refused.model} != {witness.dtype}:
+    several lines: none of those decided it. It is the refused call's model, or the one that computed the operand."""
+    model, root = refused.model, witness.event
+    if witness.holder is None and (root := _of_another_model(recording, witness, measure, refused)) >= 0:
+        called = {p.name.partition(".")[0] for p in recording.parameters if p.event == root}
+        model = tuple(p for p in recording.parameters if {p.name.partition(".")[0]} == called)
+    elif witness.holder != "parameter":
         return None
-    if len(events) < len(refused.model) or any(e.how != "parameter" or e.explicit or e.default >= 0 for e in events):
+    events = [recording.events[p.event] for p in model if p.event >= 0]
+    if {p.dtype for p in model} != {witness.dtype} or len(events) < len(model):
+        return None
+    if any(e.how != "parameter" or e.explicit or e.default >= 0 for e in events):
         return None
     stacks = [graph.place_of(recording, e.place).stack[::-1] for e in events]
     shared = [same[0] for same in takewhile(lambda same: len(set(same)) == 1, zip(*stacks))]
     inner = {stack[len(shared)].function.rpartition(".")[2] for stack in stacks if len(stack) > len(shared)}
+    lines = {(stack[len(shared)].file, stack[len(shared)].line) for stack in stacks if len(stack) > len(shared)}
     if not shared or not shared[-1].user or inner != {"__init__"} or any(len(s) == len(shared) for s in stacks):
         return None
-    return Origin("parameter", recording.events[witness.event].name or witness.name, None, Place(tuple(shared[::-1])))
+    if witness.holder is None and len(lines) == 1:
+        return None
+    return Origin("parameter", recording.events[root].name or witness.name, None, Place(tuple(shared[::-1])))
 
 
 def _handed_over(recording: Recording, witness: Witness, measure: str | None, refused: Refused) -> Origin | None:
@@ -465,9 +476,10 @@ def _left_modules(recording: Recording, number: int, root: int) -> int:
 
 
 def _own(recording: Recording, number: int) -> bool:
-    """Whether the program's own line ran an op that computes."""
+    """Whether the program's own line ran an op that computes; to join results is no more than to move them."""
     op = recording.ops[number] if number >= 0 else None
-    return op is not None and not is_move(op) and graph.runs_own_line(recording, op)
+    passes_on = op is None or is_move(op) or tagged(op.op, "join")
+    return op is not None and not passes_on and graph.runs_own_line(recording, op)
 
 
 def _of_another_model(recording: Recording, witness: Witness, measure: str | None, refused: Refused) -> int:

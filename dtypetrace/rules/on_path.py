@@ -145,7 +145,7 @@ def at_callers(case: Case) -> Iterator[Fix]:
     wanted = target(case)
     if wanted is None or case.writes_into:
         return
-    for place, edit in editing.at_callers(case.recording, case.taken(case.witness), wanted):
+    for place, edit in case.cast_by_callers(wanted):
         yield advise(place, f"cast {edit.before} to {wanted} where it is passed on", edits=edit, kind="cast")
 
 

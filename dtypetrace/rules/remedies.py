@@ -74,6 +74,7 @@ SHOWN: tuple[Strategy, ...] = (
     on_path.like_the_other,
     on_path.at_call,
     on_path.where_it_is_complete,
+    on_path.at_callers,
 )
 """What a finding may show; what is cast in the refused call comes last."""
 

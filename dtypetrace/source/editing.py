@@ -8,7 +8,7 @@ the recording has no text for a place, or the right change does not follow from 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..records import (
@@ -352,13 +352,23 @@ def like_the_callee(recording: Recording, place: Place, wanted: str) -> Edit | N
     return _cast(recording, spot, argument, wanted, f"next({owner}.parameters()).dtype")
 
 
-def at_callers(recording: Recording, taken: CallOperand, wanted: str) -> Iterator[tuple[Place, Edit]]:
+def at_callers(
+    recording: Recording, taken: CallOperand, wanted: str, held: Iterable[tuple[int, str]] = ()
+) -> Iterator[tuple[Place, Edit]]:
     """The edits that cast an operand further out, in each of the user's own calls that passed it on: for a refused call
-    on a line that other models run too."""
+    on a line that other models run too. held: the callers' variables that were the operand, with their frames."""
     if not taken.place.stack or _is_written(taken):
         return
     operand = taken.node(recording.text)
-    for outer, node in operands.callers(recording.text, taken.place, operand, taken.module):
+    passed = dict(operands.callers(recording.text, taken.place, operand, taken.module))
+    for level, name in held:
+        outer = Place(taken.place.stack[level:])
+        own = bool(outer.stack) and outer.stack[0].user
+        call = expressions.call_at(recording.text, outer.stack[0]) if own else None
+        written = (a for a in expressions.arguments(call) if expressions.dotted(a) == name) if call is not None else ()
+        for node in written:
+            passed.setdefault(outer, node)
+    for outer, node in sorted(passed.items(), key=lambda found: -len(found[0].stack)):
         file = recording.text.parsed(outer.stack[0].file)
         if file is not None and not isinstance(node, (ast.Constant, ast.List, ast.Tuple)):
             edit = _cast(recording, Spot(outer.stack[0], file, node), node, wanted)

@@ -28,6 +28,21 @@ WHOLE = """
 """
 PART = WHOLE.replace("nn.Conv1d(4, 2, 3)", "nn.Conv1d(4, 2, 3).half()").replace("  #!", "")
 PART = PART.replace("self.first = nn.Conv1d(2, 4, 3)", "self.first = nn.Conv1d(2, 4, 3)  #!")
+ENCODED = """
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix = nn.Embedding(4, 8)
+            self.pool = nn.Linear(8, 8)
+        def forward(self, x):
+            return self.pool(torch.tanh(self.mix(x)))
+    encoders = [Encoder().requires_grad_(False) for _ in range(2)]  #!
+    net = nn.Sequential(nn.Linear(8, 64), nn.Linear(64, 4)).to(torch.bfloat16)
+    optimizer = torch.optim.AdamW(net.parameters())
+    prompts = torch.cat([encoder(torch.arange(4)) for encoder in encoders])
+    net(prompts)  #@
+"""
+AVERAGED = ENCODED.replace("  #!", "").replace("net(p", "prompts = prompts / prompts.norm()  #!\n    net(p")
 ENTERED = """
     class Codec(nn.Module):
         def __init__(self):
@@ -148,6 +163,8 @@ PROGRAMS = {
     "a spectrum": (SPECTRUM, "spectrum.abs() -> spectrum.abs().to(torch.float16)"),  # and not what is complex
     "a gradient of a wider target": (BACKWARD, None),
     "a whole model": (WHOLE, "Encoder() -> Encoder().to(torch.float16)"),
+    "another model": (ENCODED, "Encoder() -> Encoder().to(torch.bfloat16)"),
+    "what is computed of another model's results": (AVERAGED, None),
     "a part of a model": (PART, "nn.Conv1d(2, 4, 3) -> nn.Conv1d(2, 4, 3).to(torch.float16)"),
     "a part that was cast by itself": (ENTERED, None),
     "scales of codes": (SCALES, None),

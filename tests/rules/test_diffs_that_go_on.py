@@ -204,3 +204,29 @@ net(torch.ones(1, 3, 8).half(), torch.ones(1, 2, 8).half())
 def test_what_takes_a_wide_input_is_not_made_narrow(made, image, tmp_path):
     found = follow(tmp_path, PROJECTOR.format(made=made, image=image), rounds=1)
     assert found.clean, found.text
+
+
+FEATURES = """
+import numpy as np
+from transformers import BatchFeature, WhisperConfig, WhisperModel
+config = WhisperConfig(
+    vocab_size=20, num_mel_bins=4, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+    decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, max_source_positions=8, max_target_positions=8,
+    pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
+)
+model = WhisperModel(config).eval().half()
+batch = BatchFeature({"input_features": np.ones((1, 4, 16), np.float32)}, tensor_type="pt")
+def encode(batch):
+    feats = batch.input_features
+    return model.encoder(MADE).last_hidden_state
+encode(batch)
+"""
+
+
+@pytest.mark.parametrize("made", ["feats", "feats * 2"])
+def test_what_a_library_refuses_is_cast_where_the_program_passes_it_in(made, tmp_path):
+    """Wrappers stand between, which a text cannot be followed through; a product is cast where it is made."""
+    followed = follow(tmp_path, FEATURES.replace("MADE", made))
+    (fix,) = followed.shown
+    assert [e.before for e in fix.edits] == [made]
+    assert followed.clean

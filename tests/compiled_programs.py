@@ -393,6 +393,24 @@ def saved_tensors_hooks(backend=INDUCTOR):
     return trained(model, forward)
 
 
+def hooks_of_saved_tensors_in_autocast(backend=INDUCTOR):
+    """What eager would do with a graph of mixed dtypes is found out while the program's hooks are on."""
+    model, counted = Block(), [0]
+    compiled = torch.compile(model, backend=backend)
+
+    def pack(t):
+        counted[0] += 1
+        return t
+
+    def forward(x):
+        with torch.autocast("cpu", torch.bfloat16), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            outside = checkpoint(compiled, x.requires_grad_(), use_reentrant=False)
+            with torch.autograd.graph.save_on_cpu():
+                return compiled(outside)
+
+    return trained(model, forward), counted
+
+
 def function_modes_of_the_program(backend=INDUCTOR):
     """A mode of the program's own is traced through, as without us."""
 
@@ -533,6 +551,7 @@ PROGRAMS: tuple[Callable, ...] = (
     modules_and_parameters_made_inside,
     in_another_thread,
     saved_tensors_hooks,
+    hooks_of_saved_tensors_in_autocast,
     function_modes_of_the_program,
     exported,
     accepted_mixes,

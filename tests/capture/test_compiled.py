@@ -26,13 +26,13 @@ from compiled_programs import (
     custom_backend,
     function_modes_of_the_program,
     graph_breaks,
+    hooks_of_saved_tensors_in_autocast,
     hooks_on_a_compiled_module,
     in_another_thread,
     left_alone_inside,
     nested,
     reduce_overhead,
     refused_and_handled,
-    training,
     unet,
     warnings_inside,
     whole_train_step,
@@ -203,7 +203,7 @@ NOT = {(unet, AOT), (reduce_overhead, AOT)}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "backend"),
-    [(training, INDUCTOR), (compiled_autograd, AOT)]
+    [(hooks_of_saved_tensors_in_autocast, INDUCTOR), (compiled_autograd, AOT)]
     + [
         pytest.param(p, b, marks=pytest.mark.exhaustive) for p in PROGRAMS for b in (INDUCTOR, AOT) if (p, b) not in NOT
     ],

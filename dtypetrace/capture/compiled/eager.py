@@ -46,7 +46,7 @@ def otherwise(module: Any, inputs: list[Any], asks: Asks) -> dict[str, Otherwise
 
 def _nothing_saved() -> AbstractContextManager[Any]:
     """Keeps what the calls save for a backward pass from the program's hooks: checkpointing counts those tensors."""
-    if not torch._C._autograd._saved_tensors_hooks_is_enabled():
+    if not private.saved_tensors_hooks_enabled():
         return nullcontext()
     return torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
 

@@ -41,7 +41,7 @@ _ROWS = {"mm": 1, "mv": 1, "bmm": 2}
 """Products whose first rows, or matrices, are the product of their first operands' first ones."""
 _HIGHEST = 3
 """A power of a 16-bit integer that int64 holds."""
-_HANDED = 1 << 14
+HANDED = 1 << 14
 """Numbers of the longest list that is read a second time."""
 _INTEGERS = _SMALL | _LARGE
 _STORED = _INTEGERS | {torch.uint16, torch.uint32}
@@ -62,6 +62,8 @@ _NOISE = 2.0**-44
 _PART = 2.0**-5
 """The share of the numbers that their fractions are, if more is lost with them than an image loses in bytes."""
 
+_NEAR, _FLAT = 2.0**-6, 2.0**-36
+"""How much numbers that lie far from zero differ by, relative to their size, if that is more than rounding."""
 Counts = tuple[Tensor, ...]
 """How many sampled numbers a call had to keep, and how many of those it did not; of a cast to integers also, how many
 had a fraction, and of arithmetic, how many became equal to others."""
@@ -157,7 +159,29 @@ def filled(number: Any, out: Tensor) -> Counts | None:
 def takes(out: Tensor) -> bool:
     """Whether numbers that Python or NumPy hands to a tensor may be lost, and are few enough to be read a second
     time."""
-    return out.numel() <= _HANDED and out.dtype is torch.float32
+    return out.numel() <= HANDED and out.dtype is torch.float32
+
+
+def crosses(out: Tensor) -> bool:
+    """Whether NumPy may have lost numbers as it cast them to a tensor's dtype."""
+    return out.dtype in _WRAPPING or out.dtype is torch.float32
+
+
+def crossed(array: Any, out: Tensor) -> Counts | None:
+    """What became of numbers that NumPy still has: integers that wrap, and numbers that are equal in float32. Of others
+    than whole numbers only such as lie far from zero beside what they differ by: a curve may be flat somewhere."""
+    source = torch.tensor(array, device=out.device)
+    if out.dtype is not torch.float32:
+        return _outside(source, out.dtype) if not source.dtype.is_floating_point else None
+    if source.dtype not in _FINER[out.dtype]:
+        return None
+    counts = _merged(source.reshape(out.shape) if source.numel() == out.numel() else source, out.dtype)
+    if not source.dtype.is_floating_point:
+        return counts
+    low, high = source.aminmax()
+    size, spread = source.abs().mean(), high - low
+    counted = (spread < _NEAR * size) & (spread > _FLAT * size) | (source.trunc() == source).all()
+    return tuple(count * counted for count in counts)
 
 
 def handed(data: Any, out: Tensor) -> Counts | None:
@@ -195,7 +219,7 @@ def _merged(numbers: Tensor, made: torch.dtype) -> Counts:
     """Different numbers, and how many of them are equal to their neighbour in another dtype: whole numbers to the next
     smaller one, others to the one before, in a table those of the same column, or of the same row if it is one row of
     growing integers that was folded. Among many measurements some lie close together by chance."""
-    if numbers.dim() == 2 and 1 < numbers.shape[1] <= _COLUMNS and numbers.numel() <= _HANDED:
+    if numbers.dim() == 2 and 1 < numbers.shape[1] <= _COLUMNS and numbers.numel() <= HANDED:
         columns = [torch.stack(_merged(column, made)) for column in numbers.detach().unbind(1)]
         if not numbers.dtype.is_floating_point:
             row = numbers.detach().reshape(-1)
@@ -203,7 +227,7 @@ def _merged(numbers: Tensor, made: torch.dtype) -> Counts:
         different, equal = torch.stack(columns, 1)
         worst = equal.argmax().view(1)
         return different[worst].sum(), equal[worst].sum()
-    taken = numbers.detach().reshape(-1) if numbers.numel() <= _HANDED else sample(numbers.detach())
+    taken = numbers.detach().reshape(-1) if numbers.numel() <= HANDED else sample(numbers.detach())
     if not taken.dtype.is_floating_point:
         return _equal(taken.sort().values, made)
     whole, missing = taken.trunc() == taken, torch.full_like(taken, torch.nan)

@@ -3,12 +3,14 @@ how often an op is measured."""
 
 from __future__ import annotations
 
+import sys
 from types import FrameType
 from typing import Any
 
 import torch
 
 from ..tables.operators import NAMED_CASTS, tagged
+from . import cast_arrays, integers, private
 from .calls import LIFT_FRESH, LOCAL_SCALAR, TO_COPY, op_name
 from .holders import address
 from .increments import COPY, Call
@@ -54,8 +56,8 @@ def long_path(recorder: Session, call: Call, running: RunningCall | None) -> Non
     """Measures a call that was examined completely; ``running``: the torch function that made it."""
     assert recorder.values is not None
     try:
-        if call.func is LIFT_FRESH and running is not None and call.outputs:
-            recorder.values.handed(call.op, running, call.outputs[0])
+        if call.func is LIFT_FRESH and call.outputs:
+            _handed(recorder, call, running)
         if call.func is LOCAL_SCALAR and running is not None and running[FUNCTION] in _TO_INTEGER:
             recorder.values.taken(call.op, call.inputs[0])
         casts = call.func is TO_COPY and running is not None and running[AUTOCAST]
@@ -70,6 +72,20 @@ def long_path(recorder: Session, call: Call, running: RunningCall | None) -> Non
             recorder.updates.written.update(address(t) for t in written if isinstance(t, Tensor))
     except Exception as error:
         _give_up(recorder, error)
+
+
+def _handed(recorder: Session, call: Call, running: RunningCall | None) -> None:
+    """Measures what became of numbers of Python's or NumPy's: as they were before NumPy cast them, if that shows."""
+    assert recorder.values is not None
+    number, made = call.op, call.outputs[0]
+    if integers.crosses(made) and recorder.values.looks_across(number):
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
+            frame = recorder.places.outside(sys._getframe(2))
+            if (array := cast_arrays.wider(recorder, frame, made, integers.HANDED)) is not None:
+                recorder.values.crossed(number, array, made)
+                return
+    if running is not None:
+        recorder.values.handed(number, running, made)
 
 
 def _is_kept(running: Any, weight: Tensor) -> bool:

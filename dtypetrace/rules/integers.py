@@ -23,12 +23,12 @@ Stopped (DT307): a histogram has its counts in the dtype of what it counts, wher
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod, tau
 
 from .. import graph
 from ..foresight import DtypeChange
-from ..records import CAST, FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
+from ..records import CAST, FORWARD, Finding, FlowStep, Op, Operand, Origin, Tried, Value
 from ..source import editing, expressions, operands
 from ..source.operands import CallOperand
 from ..tables.dtypes import COMPLEX, DTYPES, HALF, REAL
@@ -100,7 +100,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
         return _imaginary(run, v, op) if v.spoilt >= _FRACTIONS * v.exact else None
     if made in REAL:
         return _merged(run, v, op) if v.spoilt >= _MERGED * v.exact else None
-    if not floats and (is_cast(op) or name_of(op) == "copy"):
+    if not floats and (is_cast(op) or name_of(op) == "copy" or _crosses(run, v.op)):
         return _wrapped(run, v, op) if not (_taken_apart(run, v) or _is_phase(run, v.op)) else None
     if tagged(op, "not"):
         return _inverted(run, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
@@ -209,6 +209,15 @@ def _is_read_by_size(run: Run, v: Value, op: Op) -> bool:
 _FEW_CALLS = 3
 
 
+def _crosses(run: Run, number: int) -> bool:
+    """Whether an op makes a tensor of an array that NumPy cast."""
+    event = run.event_of(number) if name_of(run.ops[number]) == "lift_fresh" else -1
+    return event >= 0 and run.recording.events[event].op in _OF_ARRAYS
+
+
+_OF_ARRAYS = frozenset({"from_numpy", "as_tensor", "tensor", "asarray"})
+
+
 def _unchecked(run: Run, number: int) -> bool:
     """Whether integers tell things apart or are computed with as floating point, and neither they nor the numbers that
     were cast to them are compared with a bound: what is outside is often sorted out so."""
@@ -264,7 +273,8 @@ def _taken_apart(run: Run, v: Value) -> bool:
     numbers that next to never fit. A shift to the right that brings the sign of a wrapped number along, and whose
     result is a quantity, is no such use."""
     number = v.op
-    source, dtype = run.ops[number].inputs[-1].producer, run.ops[number].outputs[0]
+    dtype = run.ops[number].outputs[0]
+    source = run.ops[number].inputs[-1].producer if run.ops[number].inputs else -1
     stays = lambda n: run.moves(n) or tagged(run.ops[n], "sum") and run.ops[n].outputs[0] == dtype
     below = [n for n, _ in run.below([number], stays, _FAR)]
     shifted = [n for n in below if tagged(run.ops[n], "signed_shift") and run.ops[n].outputs[0] == dtype]
@@ -377,6 +387,8 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     origin = Origin("cast" if is_cast(op) else "factory", None, op.op, place)
     culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
     flow: tuple[FlowStep, ...] = ()
+    if _crosses(run, v.op):
+        return _cast_by_numpy(run, v, op)
     limit = f"limit the numbers to the range of {made} first" if source in REAL else f"keep these numbers in {source}"
     wider = "cast to int64 first" if made == "int32" else "cast to int32 or float32 first"
     fix = advise(place, limit if is_cast(op) else wider)
@@ -405,6 +417,20 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     if is_cast(op) and source in REAL and made == "int32":
         said = f"{v.spoilt:,} of {v.exact:,} sampled numbers that differ are outside the range of {made}"
     return found_at(run, op, "DT301", culprit, fix, begins=flow, source=source, said=said)
+
+
+def _cast_by_numpy(run: Run, v: Value, op: Op) -> Finding:
+    """Integers that NumPy cast to fewer bits before they became a tensor."""
+    made, event = op.outputs[0], run.event_of(v.op)
+    origin = run.origin(event, None)
+    called = run.recording.events[event].op
+    culprit = Operand(0, f"result of {called}", made, op.shape, op.device, None, origin)
+    fix = advise(origin.place, "keep these numbers in the dtype that they have before this cast")
+    said = f"{v.spoilt:,} of {v.exact:,} numbers were outside the range of {made} when NumPy cast them, and wrap around"
+    begins = graph.flow(run.recording, event, None)
+    title = f"NumPy casts numbers to {made} that are outside its range"
+    found = found_at(run, op, "DT301", culprit, fix, begins=begins, source=made, said=said, title=title)
+    return replace(found, tried=Tried(called, run.place(op), v.spoilt / v.exact, 0.0, "spoilt"))
 
 
 def _in_turn(run: Run, op: Op, culprit: Operand) -> list[int]:
@@ -448,7 +474,7 @@ def _store_of(run: Run, v: Value, op: Op) -> int:
         reads = [r.event for r in run.recording.events[event].reads] if event >= 0 else []
         if not reads:
             return -1
-    elif op.outputs[0] in REAL:
+    elif op.outputs[0] in REAL or _crosses(run, v.op):
         return -1
     takers = run.below([v.op], lambda n: run.moves(n) and not writes(run.ops[n]), _FAR)
     stores = (n for n, at in takers if writes(run.ops[n]) and 0 not in at)
@@ -525,9 +551,12 @@ def _imaginary(run: Run, v: Value, op: Op) -> Finding:
 
 
 def _merged(run: Run, v: Value, op: Op) -> Finding:
-    source, made = _source(op), op.outputs[0]
-    what = f"{v.spoilt:,} of {v.exact:,} sampled neighbouring {source} numbers become equal in {made}"
+    made, event = op.outputs[0], run.event_of(v.op) if _crosses(run, v.op) else -1
+    by_numpy = event >= 0 and run.recording.events[event].told >= 0
+    source = "" if by_numpy else f"{_source(op)} "
+    what = f"{v.spoilt:,} of {v.exact:,} sampled neighbouring {source}numbers become equal in {made}"
     origin = Origin("cast" if op.inputs else "conversion", None, op.op, run.place(op), True)
+    origin = run.origin(event, None) if by_numpy else origin
     culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
     return _indistinct(run, op, culprit, what, ())
 

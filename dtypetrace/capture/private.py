@@ -59,10 +59,6 @@ def _no(*_args: object) -> bool:
     return False
 
 
-def _yes() -> bool:
-    return True
-
-
 def _none(*_args: object) -> None:
     return None
 
@@ -122,9 +118,6 @@ any_autocast_enabled: Callable[[], bool] = offered(
 )
 top_saved_tensors_hooks: Callable[[bool], Any] = offered(
     "torch._C._autograd", "_top_saved_tensors_default_hooks", HELD, _none
-)
-saved_tensors_hooks_enabled: Callable[[], bool] = offered(
-    "torch._C._autograd", "_saved_tensors_hooks_is_enabled", "", _yes
 )
 functorch_inner: Callable[[Any], Any] = offered(
     "torch._C._functorch", "get_unwrapped", "origins of what vmap and grad wrap", _none

@@ -4,7 +4,6 @@ decompositions."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +32,8 @@ def otherwise(module: Any, inputs: list[Any], asks: Asks) -> dict[str, Otherwise
     fake = next(filter(None, fakes), None)
     if fake is None:
         return {}
-    with fake, calls, _nothing_saved():
+    # the program's own hooks see nothing of this: checkpointing counts what is saved
+    with fake, calls, torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
         _Run(module, calls).run(*inputs)
     found: dict[str, Otherwise] = {}
     for node, func, args, kwargs, made in reversed(calls.mixed):
@@ -42,13 +42,6 @@ def otherwise(module: Any, inputs: list[Any], asks: Asks) -> dict[str, Otherwise
             given = tuple(dtype_name(t.dtype) for t in tensors_in(args, dict(kwargs)))
             found[node] = Otherwise(str(func), given, gives)
     return found
-
-
-def _nothing_saved() -> AbstractContextManager[Any]:
-    """Keeps what the calls save for a backward pass from the program's hooks: checkpointing counts those tensors."""
-    if not private.saved_tensors_hooks_enabled():
-        return nullcontext()
-    return torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
 
 
 class _Calls(private.TorchDispatchMode):

@@ -218,7 +218,10 @@ def _followed_read(recording: Recording, number: int, expected: str | None) -> R
     if not event.reads or event.to == expected:
         return None
     if expected is not None and event.to == _most_of_the_run(recording):
-        return next((r for r in event.reads if _meet(recording, number, r.event)), None)
+        of_run = (
+            r for r in event.reads if _meet(recording, number, r.event) or _widened_in_vain(recording, r, expected)
+        )
+        return next(of_run, None)
     return next((r for r in event.reads if r.event >= 0 and not _chosen_wrongly(recording, r, expected)), None)
 
 
@@ -227,6 +230,17 @@ def _meet(recording: Recording, event: int, other: int) -> bool:
     optimizer's state meets the gradients in whichever dtype it has."""
     ops = (op for op in recording.ops if op.phase != "optimizer")
     return any({event, other} <= {i.event for i in op.inputs} for op in ops)
+
+
+def _widened_in_vain(recording: Recording, read: Read, expected: str) -> bool:
+    """Whether the program itself cast a tensor whose dtype was read from the expected dtype to a wider one, and nothing
+    was computed in that: at most autocast cast it back."""
+    made = recording.events[read.event] if read.event >= 0 else None
+    if made is None or made.how != "cast" or not made.explicit or made.source != (expected,):
+        return False
+    taken = [op for op in recording.ops if any(i.event == read.event for i in op.inputs)]
+    unused = all(is_move(op) or is_cast(op) and op.op not in NAMED_CASTS for op in taken)
+    return wider(made.to, expected) and unused
 
 
 def _unfollowed(recording: Recording, event: Event, expected: str | None) -> bool:

@@ -43,6 +43,20 @@ ENCODED = """
     net(prompts)  #@
 """
 AVERAGED = ENCODED.replace("  #!", "").replace("net(p", "prompts = prompts / prompts.norm()  #!\n    net(p")
+TAKEN = """
+    def load(kept):
+        return kept.to(torch.float32)  #!
+    prompts = load(torch.ones(1, 4, dtype=torch.bfloat16))
+    unet, vae = nn.Sequential(nn.Linear(4, 64), nn.Linear(64, 4)), nn.Sequential(nn.Linear(4, 4)).to(torch.bfloat16)
+    latents = torch.zeros(1, 4, dtype=prompts.dtype)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        latents = latents + unet(prompts)
+    vae(latents)  #@
+"""
+TAKEN_OF_WIDE = TAKEN.replace("  #!", "").replace(
+    "latents = torch", "scale = prompts.square().mean()\n    latents = torch"
+)
+TAKEN_OF_WIDE = TAKEN_OF_WIDE.replace("prompts.dtype)", "prompts.dtype)  #!")
 ENTERED = """
     class Codec(nn.Module):
         def __init__(self):
@@ -163,6 +177,8 @@ PROGRAMS = {
     "a spectrum": (SPECTRUM, "spectrum.abs() -> spectrum.abs().to(torch.float16)"),  # and not what is complex
     "a gradient of a wider target": (BACKWARD, None),
     "a whole model": (WHOLE, "Encoder() -> Encoder().to(torch.float16)"),
+    "what takes the dtype of a useless cast": (TAKEN, None),
+    "what takes the dtype of a cast that is used": (TAKEN_OF_WIDE, None),
     "another model": (ENCODED, "Encoder() -> Encoder().to(torch.bfloat16)"),
     "what is computed of another model's results": (AVERAGED, None),
     "a part of a model": (PART, "nn.Conv1d(2, 4, 3) -> nn.Conv1d(2, 4, 3).to(torch.float16)"),

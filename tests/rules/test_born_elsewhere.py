@@ -47,7 +47,7 @@ TAKEN = """
     def load(kept):
         return kept.to(torch.float32)  #!
     prompts = load(torch.ones(1, 4, dtype=torch.bfloat16))
-    unet, vae = nn.Sequential(nn.Linear(4, 64), nn.Linear(64, 4)), nn.Sequential(nn.Linear(4, 4)).to(torch.bfloat16)
+    unet, vae = nn.Sequential(nn.Linear(4, 64), nn.Linear(64, 4)), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).to(torch.bfloat16)
     latents = torch.zeros(1, 4, dtype=prompts.dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         latents = latents + unet(prompts)

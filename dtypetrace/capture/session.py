@@ -70,6 +70,9 @@ class Reference(Protocol):
     def unseen(self, tensors: Iterable[torch.Tensor]) -> Callable[[], None]:
         """Something is about to run that may write to tensors and is not seen. Returns what to call after it."""
 
+    def made_unseen(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Called with what was computed, unseen, from tensors that may have references."""
+
     def step_begins(self, optimizer: Any, place: int) -> None:
         """Called before an optimizer's step, at a place."""
 

@@ -112,6 +112,12 @@ class Follower:
 
         return after
 
+    def made_unseen(self, tensors: Iterable[Tensor]) -> None:
+        """See :meth:`~dtypetrace.reference.shadows.Shadows.untie`."""
+        for tensor in tensors if self.on and len(self._shadows) else ():
+            if readable(tensor) and self._shadows.of_memory(tensor) is None:
+                self._shadows.untie(tensor)
+
     def _fail(self, error: Exception) -> None:
         """An error of ours ends the references, not the run."""
         failed = f"{self.called_in_report}, after an internal error: {type(error).__name__}: {error}"

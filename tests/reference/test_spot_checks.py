@@ -252,8 +252,10 @@ def twice(x: torch.Tensor) -> torch.Tensor:
         "x = torch.linspace(0, 1, 64).bfloat16()\n"
         f"large = x.float().expand({spot_checks.LARGEST_OWN // 64 + 1}, 64).contiguous()\n"
         "left = (large.mean(0) - x.float()).abs()",
+        "x = torch.linspace(0, 1, 64).bfloat16()\n"
+        "twice = torch.compile(lambda x: x.float() * 2, backend='eager')\nleft = (twice(x) - x.float() * 2).abs()",
     ],
-    ids=["an operator of the program's own", "and what is computed from it", "a large tensor"],
+    ids=["an operator of the program's own", "and what is computed from it", "a large tensor", "compiled code"],
 )
 def test_what_was_computed_unseen_is_not_compared_with_the_references_of_its_operands(tmp_path, text):
     program = programs.run(tmp_path, text, numerics=True)

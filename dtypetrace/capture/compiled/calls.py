@@ -73,6 +73,8 @@ def returned(recorder: Session, frame: FrameType, nodes: Sequence[tuple[int, int
     where = _Where(_name(call.function, owner), phase, place, module)
     operands = lambda: [_operand(recorder, t, place) for t in (*inputs[:MOST_INPUTS], *_weights(owner))]
     op = _op(recorder, where, [t.dtype for t in inputs], operands, outputs)
+    if recorder.reference is not None:
+        recorder.reference.made_unseen(outputs)
     for captured in recorder.ledger.fresh():
         captured.call = op.number
         recorder.ledger.left.setdefault(op.number, []).extend(leaving(recorder, frame, captured))
@@ -109,6 +111,8 @@ def ran_backward(recorder: Session, grads: list[tuple[Any, ...]], result: Any) -
     outputs = [*tensors_returned(result, _DEPTH)]
     where = _Where(name, "backward", place, module, forward_op)
     op = _op(recorder, where, [operand[0] for operand in grads], lambda: grads[:MOST_INPUTS], outputs)
+    if recorder.reference is not None:
+        recorder.reference.made_unseen(outputs)
     _mark(recorder, op, [(operand[0], operand[1]) for operand in grads], outputs)
 
 

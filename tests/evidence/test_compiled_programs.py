@@ -113,3 +113,15 @@ def test_a_healthy_program_gets_no_warning_from_the_ledger(name, tmp_path):
     assert any(g.phase == "forward" for r in program.recording.regions for g in r.graphs)
     found = [f for f in program.findings if f.code in ("DT206", "DT207", "DT406")]
     assert [f for f in found if f.severity != "note"] == [] and len(found) <= 2
+
+
+@pytest.mark.slow
+def test_compiled_code_that_refuses_as_eager_does_is_not_said_to_run(tmp_path):
+    text = (
+        "import torch\n"
+        "weight = torch.ones(8, 8)\n"
+        "mixed = torch.compile(lambda x: torch.matmul(weight, x * 2))\n"
+        "mixed(torch.ones(8, 16, dtype=torch.bfloat16))\n"
+    )
+    program = programs.run(tmp_path, text, name="example.py", numerics=True)
+    assert program.error is not None and [f.code for f in program.findings] == ["DT101"]

@@ -242,6 +242,11 @@ class ModuleHooks:
         if self.windows is None or self.windows.attached:
             self._follow(lambda: measuring.goes_on(recorder))
 
+    def step_was_none(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What seemed to be a step has returned, and was none."""
+        self.recorder.stepping.ends(optimizer)
+        self.recorder.updates.was_none(optimizer)
+
     def _plan(self, optimizer: Any, place: int) -> None:
         """Records the precision plan of each model when an optimizer steps for the first time."""
         if self.recorder.updates.steps_of(optimizer) == 1:

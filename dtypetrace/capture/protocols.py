@@ -124,6 +124,9 @@ class Hooks(Protocol):
     def step_ends(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An optimizer's step has returned."""
 
+    def step_was_none(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What seemed to be a step has returned, and was none."""
+
 
 class Watching(Protocol):
     """What watches a thread: :class:`hooks.Watch`, as this package sees it."""

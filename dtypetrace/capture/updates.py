@@ -117,6 +117,12 @@ class Updates:
             with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
                 watched.ends(optimizer, self.written, known)
 
+    def was_none(self, optimizer: Any) -> None:
+        """What seemed to be a step was none."""
+        watched = self._of(optimizer)
+        if watched is not None:
+            watched.steps, watched.measuring = watched.steps - 1, False
+
     def rest(self) -> None:
         """Drops the references to tensors. From now on few steps are watched, and each of them is measured."""
         self._each = True

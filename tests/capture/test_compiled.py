@@ -312,6 +312,95 @@ def test_a_compiled_step_is_a_step(fresh_dynamo):
     assert all(update.steps == 3 for update in trace.recording.updates)
 
 
+def on_its_own(optimizer, loss):
+    @torch.compile(backend=AOT)
+    def step():
+        optimizer.step()
+
+    return step
+
+
+def with_a_schedule(optimizer, loss):
+    later = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 0.5**n)
+
+    @torch.compile(backend=AOT)
+    def step(one):
+        one.step()
+        later.step()
+
+    return lambda: step(optimizer)
+
+
+def of_an_object(optimizer, loss):
+    class Trainer:
+        def __init__(self):
+            self.optimizer = optimizer
+
+        @torch.compile(backend=AOT)
+        def advance(self):
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    return Trainer().advance
+
+
+def each_second_time(optimizer, loss):
+    calls = [0]
+
+    @torch.compile(backend=AOT)
+    def step():
+        calls[0] += 1
+        if calls[0] % 2 == 0:
+            optimizer.step()
+
+    return step
+
+
+def with_its_own_gradients(optimizer, loss):
+    @torch.compile(backend=AOT)
+    def step():
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    return step
+
+
+def left_to_python(optimizer, loss):
+    @torch.compile(backend=AOT)
+    def step():
+        inner()
+
+    @torch.compiler.disable
+    def inner():
+        optimizer.step()
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("make", "steps"),
+    [(on_its_own, 4), (with_a_schedule, 4), (of_an_object, 4), (left_to_python, 4), (each_second_time, 2)]
+    + [(with_its_own_gradients, 0)],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_step_inside_of_a_compiled_function_is_a_step(make, steps, fresh_dynamo):
+    """With the gradients that were there before the call; where others were used, what it did is not judged."""
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loss = lambda: model(torch.ones(2, 8)).sum()
+    step = make(optimizer, loss)
+    with dtypetrace.trace(model, precision="values") as trace:
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss().backward()
+            step()
+    whole(trace)
+    assert trace.findings == ()
+    assert trace.recording.meta["steps"] == steps
+    assert {update.steps for update in trace.recording.updates if update.steps} == ({steps} if steps else set())
+
+
 @pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace:UserWarning")  # our count of steps
 @pytest.mark.parametrize("watch", [{"watch_every": 3}, {"trace_steps": 2}], ids=["pauses", "ends"])
 def test_the_watching_ends_inside_a_compiled_function(watch, fresh_dynamo, monkeypatch):

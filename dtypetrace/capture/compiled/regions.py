@@ -10,18 +10,20 @@ everything is on.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from .. import global_hooks, mode_stacks, private, replaced, threads, warning_places
+from ..calls import version_of
 from ..dispatch_mode import DispatchMode, WatchingFunctionMode
-from ..protocols import Watching
+from ..marks import Ref
 from ..session import Session
 from . import calls, refusals, torch_private
 
@@ -34,9 +36,9 @@ class _Here(threading.local):
 
     def __init__(self) -> None:
         self.state = ON
-        self.outer: list[tuple[int, int, Callable[[], None]]] = []
+        self.outer: list[tuple[int, int, Callable[[], None], _Step | None]] = []
         """For each region and function that runs, outermost first: the state around it, the sequence number of the next
-        autograd node when it began, and what to call after it."""
+        autograd node when it began, what to call after it, and the step that it may be."""
         self.functions: tuple[list[Any], list[Any]] | None = None
         """The function modes before ours were taken off, and after; None where there were none of ours."""
         self.dispatch: tuple[list[Any], list[Any]] | None = None
@@ -107,16 +109,21 @@ def _begins(frame: FrameType, region: bool) -> bool:
     """Returns whether everything stays away until the end."""
     state = _here.state
     after: Callable[[], None] = _nothing
+    step = None
     if region and state == ON:
         asleep = threads.asleep()
         if asleep is not None:
             asleep.compiled(torch_private.call_in(frame), frame)
-        if (watch := threads.here()) is not None:
-            _step(watch, frame, begins=True)
+        watch = threads.here()
+        if asleep is not None or watch is not None:
+            step = _step_in(torch_private.call_in(frame))
+        if watch is not None:
+            if step is not None:
+                watch.hooks.step_begins(step.optimizer, (step.optimizer, *step.args), step.kwargs, frame)
             if (reference := watch.recorder.reference) is not None:  # the region may write to tensors that have one
                 look = lambda: reference.unseen(calls.reached(frame))
                 after = _safely(watch.recorder, "a compiled call", look, _nothing)
-    _here.outer.append((state, private.next_sequence_number(), after))
+    _here.outer.append((state, private.next_sequence_number(), after, step))
     if region:
         _go(max(state, BETWEEN if _keeps_dispatch_mode() else AWAY))
     elif torch_private.runs_graph(frame):
@@ -128,7 +135,7 @@ def _begins(frame: FrameType, region: bool) -> bool:
 
 def _ends(frame: FrameType, region: bool) -> None:
     before = _here.state
-    state, first, after = _here.outer.pop()
+    state, first, after, step = _here.outer.pop()
     _go(state)
     after()
     watch = threads.here()
@@ -150,10 +157,12 @@ def _ends(frame: FrameType, region: bool) -> None:
             watch.recorder.ledger.fresh()  # no op stands for this call
         if watch is not None and not watch.recorder.broken and not raised:
             _safely(watch.recorder, "a compiled call", lambda: calls.returned(watch.recorder, frame, nodes))
-            _step(watch, frame, begins=False)
+            if step is not None:
+                ends = watch.hooks.step_ends if step.ran() else watch.hooks.step_was_none
+                ends(step.optimizer, (step.optimizer,), {})
         elif watch is None and not raised and (asleep := threads.asleep()) is not None:
-            if (optimizer := _optimizer(frame)) is not None:
-                asleep.step_ends(optimizer)
+            if step is not None and step.ran():
+                asleep.step_ends(step.optimizer)
         elif watch is not None and not watch.recorder.broken and error is not None:
             refused = lambda: refusals.compiling(watch.recorder, frame, error)
             _safely(watch.recorder, "a refusal while compiling", refused)
@@ -172,20 +181,57 @@ def _safely(recorder: Session, what: str, work: Callable[[], Any], instead: Any 
         return instead
 
 
-def _step(watch: Watching, frame: FrameType, *, begins: bool) -> None:
-    """What is compiled may be an optimizer's step, whose hooks are away with all others."""
-    if (optimizer := _optimizer(frame)) is not None:
-        if begins:
-            given = torch_private.call_in(frame)
-            watch.hooks.step_begins(optimizer, (optimizer, *given.args), given.kwargs, frame)
-        else:
-            watch.hooks.step_ends(optimizer, (optimizer,), {})
+class _Step(NamedTuple):
+    """A compiled call that is an optimizer's step, whose hooks are away with all others, or may have one inside."""
+
+    optimizer: torch.optim.Optimizer
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    before: list[tuple[int, Ref | None, int]] | None
+    """Where the step is inside: of each weight its version, its gradient, and the version of that, before the call."""
+
+    def ran(self) -> bool:
+        """Whether the step was taken, with the gradients that were there before."""
+        if self.before is None:
+            return True
+        moved = False
+        for weight, (version, gradient, since) in zip(_weights(self.optimizer), self.before):
+            moved |= version_of(weight) != version
+            now = weight.grad
+            if now is not None and (gradient is None or gradient() is not now or version_of(now) != since):
+                return False
+        return moved
 
 
-def _optimizer(frame: FrameType) -> torch.optim.Optimizer | None:
-    """The optimizer whose step a frame of torch's calls, None for other functions."""
-    owner = getattr(torch_private.function_in(frame), "__self__", None)
-    return owner if isinstance(owner, torch.optim.Optimizer) else None
+def _weights(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _noted(weight: torch.Tensor) -> tuple[int, Ref | None, int]:
+    gradient = weight.grad
+    return version_of(weight), *((None, 0) if gradient is None else (Ref(gradient), version_of(gradient)))
+
+
+def _step_in(call: torch_private.Call) -> _Step | None:
+    """The optimizer whose step is compiled, or the only one that a compiled function names, beside a ``step``."""
+    owner = getattr(call.function, "__self__", None)
+    if isinstance(owner, torch.optim.Optimizer):
+        return _Step(owner, call.args, call.kwargs, None)
+    code = getattr(call.function, "__code__", None)
+    if code is None or "step" not in code.co_names:
+        return None
+    try:
+        scope = inspect.getclosurevars(call.function)
+        objects = owner, *call.args
+        own = [vars(one).get(name) for one in objects if hasattr(one, "__dict__") for name in code.co_names]
+        held = *scope.globals.values(), *scope.nonlocals.values(), *objects, *own
+        found = {id(one): one for one in held if isinstance(one, torch.optim.Optimizer)}
+    except Exception:  # objects of the program's own are asked; a variable may not be set yet
+        return None
+    if len(found) != 1:
+        return None
+    (one,) = found.values()
+    return _Step(one, (), {}, [_noted(weight) for weight in _weights(one)])
 
 
 def _keeps_dispatch_mode() -> bool:

@@ -300,11 +300,11 @@ class Increments:
             for start in (exact, exact if old.error is None else exact + old.error)
         )
         if old.number != number:
-            mark.kept = Kept(old.number, base.clone(), exact, true - exact)
+            mark.kept = Kept(old.number, base.clone(), exact, true - exact, version_of(out))
             return None
         now = part(out).to(kind)
         error = true - now
-        mark.kept = Kept(number, error=error)
+        mark.kept = Kept(number, error=error, version=version_of(out))
         self.carried = True
         noise = _NOISE if kind is torch.float32 else 0.0
         due = (exact - base.to(kind)).abs() > noise * base.to(kind).abs()
@@ -317,6 +317,7 @@ class Increments:
         if known is None or source.dtype not in (out.dtype, torch.float32):
             return None
         if source.dtype is out.dtype:
+            known = known._replace(version=version_of(out)) if known.version is not None else known
             mark.kept = known
             if func in _WRITES:
                 self._remember(out, known)
@@ -334,6 +335,8 @@ class Increments:
         if known is None and self._copied:
             memory, copied = self._copied.get(_memory_of(tensor), (None, None))
             known = copied if memory is not None and not memory.expired() else None
+        if known is not None and known.version not in (None, version_of(tensor)):
+            return Kept(known.number) if known.base is None else None
         return known
 
     def _remember(self, tensor: Tensor, known: Kept) -> None:

@@ -70,6 +70,8 @@ class Kept(NamedTuple):
     """What this tensor would be if nothing had been rounded since then."""
     error: torch.Tensor | None = None
     """How far that is from what it would be if the op had not rounded the times before, either."""
+    version: int | None = None
+    """The tensor's version then, where an error is known: once it was written to, that is another one's."""
 
 
 class Stored(NamedTuple):

@@ -354,6 +354,9 @@ class Losses:
             count = min(count, prod(op.shape))
         return count
 
+    def _total(self, number: int) -> float:
+        return self.of[number].total
+
     def _error(self, number: int) -> float:
         """The size of the error of an op's result."""
         return self.of[number].total * self.of[number].size
@@ -363,8 +366,9 @@ class Losses:
         of its error, as far as half of the error came from there: what rounds after it only adds to it."""
         way, rounds, share = [number], 0, 1.0
         while share >= LOST:
-            above = [n for n in self.sources(way[-1]) if n not in way]
-            at = max(above, key=lambda n: self.of[n].total, default=-1)
+            circle = max(self.sources(way[-1]), key=self._total, default=-1) in way  # what came into it is beside it
+            above = {s for n in (way if circle else way[-1:]) for s in self.sources(n)}.difference(way)
+            at = max(above, key=self._total, default=-1)
             if at < 0 or not self.of[at].total:
                 break
             way.append(at)

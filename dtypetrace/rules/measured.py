@@ -110,9 +110,26 @@ def _beyond(findings: Iterable[Finding], known: set[tuple[object, ...]]) -> Iter
 def _causes(losses: Losses, least: float) -> dict[Cause, int]:
     """Where losses began that reach a result of the program, each with the worst such result. ``least``: the error of a
     result that counts, relative to it, where 16 bits take part."""
+    found = _of_ends(losses, least, set(losses.results)) or _of_ends(losses, _SPOTTED, _going_on(losses), among=True)
+    for cause, number in _known_ways(losses):
+        found.setdefault(cause, number)
+    return found
+
+
+def _going_on(losses: Losses) -> set[int]:
+    """Ops in or after 16 bits whose results are a state that went on long after it was last looked at: more was lost in
+    the end."""
+    early = (n for n, p in losses.of.items() if p.calls < LOST * losses.run.ops[n].count)
+    return {n for n in early if n in losses.in_16_bits and losses.comes_back(n) and losses.compounds(n)}
+
+
+def _of_ends(losses: Losses, least: float, ends: set[int], *, among: bool = False) -> dict[Cause, int]:
+    """The same for ``ends`` as the results of the program, and what becomes infinite on the way to any; ``among``: only
+    for those, and where 16 bits take part."""
     found: dict[Cause, int] = {}
-    ends = set(losses.results)
     for number, p in losses.of.items():
+        if among and (number not in ends or p.total < least):
+            continue
         if not (p.spoiled or p.total >= _IN_FLOAT32) or losses.run.ops[number].phase not in FORWARD:
             continue
         cause = losses.began(number)
@@ -121,15 +138,13 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
         if losses.finds_scale(cause) or losses.on_bounds(cause.op):
             continue
         shows = _of_one_cast(losses, cause) or losses.compounds(cause.op) or decisions.ranked(losses, cause.op) >= 0
-        enough = min(least, NOTABLE) if shows else least
+        enough = min(least, NOTABLE) if shows and not among else least
         if not p.spoiled and p.total < enough and cause.op in losses.in_16_bits:
             continue
         if _counts(losses, number, cause, number in ends):
             known_as = found.get(cause)
             if known_as is None or p.total > losses.of[known_as].total:
                 found[cause] = number
-    for cause, number in _known_ways(losses):
-        found.setdefault(cause, number)
     return found
 
 

@@ -61,6 +61,20 @@ def imaginary_part(case: Case) -> Iterator[Fix]:
     yield advise(case.site, change, f"{quoted(case.refused.op)} takes real numbers here", kind="call")
 
 
+def made_complex(case: Case) -> Iterator[Fix]:
+    """A real tensor into which complex numbers are written is complex from where its own memory was made: what was
+    computed before stays real."""
+    if case.verdict.principle != "complex beside real" or not case.writes_into or case.wanted is None:
+        return
+    made = case.recording.ops[case.witness.producer] if case.witness.producer >= 0 else None
+    place = graph.place_of(case.recording, made.place) if made is not None and made.effect == "new" else case.site
+    if place.stack[:1] != case.site.stack[:1] and _own(place):
+        edits = one(editing.where_complete(case.recording, place, case.wanted))
+        what = cast_what(edits) or quoted(case.culprit.shown)
+        change = f"cast {what} to {case.wanted} here"
+        yield advise(place, change, "complex numbers are written into it", edits=edits, kind="cast")
+
+
 def asked_in_the_call(case: Case) -> Iterator[Fix]:
     """Weights that a call computes with in a wider dtype, by its own cast of the other operand, are cast there, too."""
     if case.verdict.principle != "asked in the call" or case.wanted is None:
@@ -335,11 +349,12 @@ def _out_of_autocast(case: Case) -> Iterator[Fix]:
     if compute != case.culprit.dtype or given == {compute} or not case.passed or not case.site.stack:
         return
     region = f'torch.autocast("{device}", enabled=False)'
-    cast = case.cast_at_call("float32")
+    cast = case.cast_at_call("float32") if case.witness.dtype == compute else ()
     edits = (*one(editing.under(case.recording, case.site.stack[0], region)), *cast)
     change = f"call {quoted(case.refused.op)} under {region}, with all operands in float32"
     why = f"autocast casts what it is given to {compute}, for which it has no kernel"
-    yield advise(case.site, change, why, edits=edits if len(edits) > 1 else (), kind="autocast")
+    whole = len(edits) > (case.witness.dtype == compute)
+    yield advise(case.site, change, why, edits=edits if whole else (), kind="autocast")
 
 
 def _without_kernel(case: Case) -> tuple[str, str, str]:

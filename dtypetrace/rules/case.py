@@ -77,7 +77,7 @@ class Case:
     def born(self) -> str | None:
         """The dtype to create it in: the real dtype of the same precision if it became complex between birth and
         refusal."""
-        became = self.flow and self.wanted in COMPLEX and self.flow[0].to not in COMPLEX
+        became = self.flow and {self.wanted, self.culprit.dtype} <= COMPLEX and self.flow[0].to not in COMPLEX
         return COUNTERPART.get(self.wanted, self.wanted) if became and self.wanted else self.wanted
 
     @property

@@ -58,6 +58,9 @@ class Collision:
         floating = tuple(w for w in self.refused.witnesses if w.dtype in FLOATING)
         if len({w.dtype for w in floating}) > 1:
             return floating
+        named = {dtype for _, dtype in self.refused.dtypes}
+        if self.refused.wants == "agree" and floating and len(named) == 2 and named <= FLOATING:
+            return floating  # it is not about the integers: what else it names was made inside of the call
         tensors = tuple(
             w
             for w in self.refused.witnesses

@@ -296,6 +296,8 @@ def _judged(recording: Recording, refused: Refused) -> Judged:
         weights = f"weights that are trained in {chosen.dtype}" if leaves.kind == "trained" else "another model"
         said = f"{chosen.dtype} is born here: it is computed with {weights}"
         flow = (FlowStep(leaves.place, leaves.op or "", "", chosen.dtype, chosen.dtype, "value", said=said), *flow[1:])
+    if culprit.dtype != chosen.dtype:
+        flow = (FlowStep(site, refused.op, refused.module, chosen.dtype, culprit.dtype, "autocast"),)
     if culprit.origin.kind == "parameter" and flow and len(culprit.origin.place.stack) < len(flow[0].place.stack):
         flow = (replace(flow[0], place=culprit.origin.place), *flow[1:])  # a whole model's
     if culprit.dtype.startswith("python") and culprit.origin.place.stack[:1] != site.stack[:1]:
@@ -402,9 +404,20 @@ def _operand(recording: Recording, witness: Witness, measure: str | None, site: 
             or _of_whole_model(recording, witness, measure, refused)
             or origin
         )
+    dtype = _given_by_autocast(refused, witness)
+    if dtype != witness.dtype:
+        origin = Origin("autocast", witness.name or None, refused.op, site)
     return Operand(
-        witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin, written, bool(handed)
+        witness.index, name, dtype, witness.shape, witness.device, witness.holder, origin, written, bool(handed)
     )
+
+
+def _given_by_autocast(refused: Refused, witness: Witness) -> str:
+    """The dtype in which a kernel gets an operand: autocast's, where the refusal names that, and no operand has it."""
+    compute = refused.autocast.partition(":")[2]
+    had = {w.dtype for w in refused.witnesses}
+    inside = refused.wants == "kernel" and ("found", compute) in refused.dtypes and compute not in had
+    return compute if inside and witness.dtype == "float32" else witness.dtype
 
 
 def _made_for(recording: Recording, witness: Witness, measure: str | None, refused: Refused) -> str | None:

@@ -25,6 +25,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     coded.codes,
     at_use.imaginary_part,
     at_use.half_gradients,
+    at_use.made_complex,
     at_use.into_widened,
     at_use.asked_in_the_call,
     at_use.follows,

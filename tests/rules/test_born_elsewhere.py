@@ -57,6 +57,28 @@ TAKEN_OF_WIDE = TAKEN.replace("  #!", "").replace(
     "latents = torch", "scale = prompts.square().mean()\n    latents = torch"
 )
 TAKEN_OF_WIDE = TAKEN_OF_WIDE.replace("prompts.dtype)", "prompts.dtype)  #!")
+WAVES = """
+    def times(a, b):
+        return a.mul_(b)  #@
+    size = torch.linspace(0.1, 1, 4)  #!
+    total = torch.exp(-size)
+    times(total, torch.polar(torch.ones(4), torch.ones(4)))
+"""
+OWN_WAVES = WAVES.replace("times(total", "times(total.view(2, 2)").replace(
+    "torch.polar(torch.ones(4), torch.ones(4))", "1j * torch.ones(2, 2)"
+)
+SPARSE = """
+    net, weight = nn.Linear(4, 4), nn.Parameter(torch.eye(4).to_sparse_csr())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        h = torch.sparse.mm(weight, torch.ones(4, 4))  #! @
+        net(h)
+"""
+FUSED = """
+    from torch.ao.quantization import FusedMovingAvgObsFakeQuantize
+    quant = nn.Sequential(nn.Linear(4, 4), FusedMovingAvgObsFakeQuantize())
+    quant = quant.to(torch.bfloat16)  #!
+    quant(torch.ones(2, 4, dtype=torch.bfloat16))  #@
+"""
 ENTERED = """
     class Codec(nn.Module):
         def __init__(self):
@@ -179,6 +201,10 @@ PROGRAMS = {
     "a whole model": (WHOLE, "Encoder() -> Encoder().to(torch.float16)"),
     "what takes the dtype of a useless cast": (TAKEN, None),
     "what takes the dtype of a cast that is used": (TAKEN_OF_WIDE, None),
+    "what complex numbers are written into": (WAVES, "torch.exp(-size) -> torch.exp(-size).to(torch.complex64)"),
+    "a view that complex numbers are written into": (OWN_WAVES, None),
+    "what autocast gives a kernel": (SPARSE, 'h -> with torch.autocast("cpu", enabled=False): h'),
+    "what a fused observer was cast to": (FUSED, None),
     "another model": (ENCODED, "Encoder() -> Encoder().to(torch.bfloat16)"),
     "what is computed of another model's results": (AVERAGED, None),
     "a part of a model": (PART, "nn.Conv1d(2, 4, 3) -> nn.Conv1d(2, 4, 3).to(torch.float16)"),

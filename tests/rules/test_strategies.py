@@ -281,6 +281,16 @@ def test_imaginary_part(tmp_path, made):
     assert ".real, .imag or .abs()" in p.findings[0].fix.change and p.error is not None
 
 
+@pytest.mark.parametrize(("total", "proposed"), [("torch.exp(-size)", True), ("size.view(4)", False)])
+def test_made_complex(tmp_path, total, proposed):
+    """A cast of a view would be other memory than what is written into."""
+    text = f"size = torch.linspace(0.1, 1, 4)\ntotal = {total}\ntotal.mul_(torch.polar(torch.ones(4), torch.ones(4)))\n"
+    first = next(iter(remedies.candidates(case_of(programs.run(tmp_path, text).with_text))))
+    assert (first.strategy == "made complex") is proposed
+    if proposed:
+        assert [edit.after for edit in first.fix.edits] == [f"{total}.to(torch.complex64)"]
+
+
 def test_asked_in_the_call(tmp_path):
     text = """
     class Norm(nn.Module):

@@ -288,7 +288,7 @@ def test_made_complex(tmp_path, total, proposed):
     first = next(iter(remedies.candidates(case_of(programs.run(tmp_path, text).with_text))))
     assert (first.strategy == "made complex") is proposed
     if proposed:
-        assert [edit.after for edit in first.fix.edits] == [f"{total}.to(torch.complex64)"]
+        assert [edit.after for edit in first.fix.edits] == [f"{total}.cfloat()"]
 
 
 def test_asked_in_the_call(tmp_path):

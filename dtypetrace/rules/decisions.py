@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import prod
+from math import log, prod
 
 from .. import graph
 from ..records import FORWARD, Finding, Origin
@@ -41,6 +41,8 @@ _WHOLE = 1.0
 """The error of numbers, in whole ones, from which on each of their integers is another."""
 _OF_DRAWS = 0.25
 """How many draws are compared for each one of which half a dtype's digits are left, that one of those takes part."""
+_AGAIN = 64
+"""How many times as often a program chooses at once, if what few draws reach should have been chosen."""
 _FAR = 64
 """How many ops below a draw are examined."""
 _SHAPED = "sum", "product", "divide", "scale", "exact"
@@ -210,15 +212,20 @@ def searched_sums(losses: Losses) -> list[int]:
 def coarse_draws(run: Run) -> Iterable[Finding]:
     """DT204: random numbers between 0 and 1 that are drawn in 16 bits, go through a logarithm or a quotient, and are
     compared with many others of their kind. The largest of n such numbers comes from a draw within 1/n of a bound, and
-    there are none between a bound and the last bit: Gumbel noise in bfloat16 ends at 5.5."""
+    there are none between a bound and the last bit: Gumbel noise in bfloat16 ends at 5.5. Or they choose among a few
+    again and again, some of which are as far from the others as the noise reaches."""
     for number, op in enumerate(run.ops):
         if not (tagged(op, "between_0_and_1") and op.outputs[:1] and op.outputs[0] in HALF and op.phase in FORWARD):
             continue
         dtype = op.outputs[0]
         poles = {n for n, _ in run.below([number], lambda n: _shapes(run, n), _FAR) if tagged(run.ops[n], "pole")}
-        below = (n for n, _ in run.below(poles, lambda n: _shapes(run, n), _FAR) if _chooses(run, n))
-        chosen = next((n for n in below if _compared(run, n) >= _OF_DRAWS * 2.0 ** DTYPES[dtype].digits), -1)
-        if chosen < 0:
+        below = [n for n, _ in run.below(poles, lambda n: _shapes(run, n), _FAR)]
+        least, reach = _OF_DRAWS * 2.0 ** DTYPES[dtype].digits, DTYPES[dtype].digits * log(2)
+        far = any(_beside(run, n, {*poles, *below}) >= reach for n in below)
+        chooses = [n for n in below if _chooses(run, n)]
+        chosen = next((n for n in chooses if _compared(run, n) >= least), -1)
+        rare = next((n for n in chooses if far and prod(run.ops[n].shape) >= _AGAIN * least), -1)
+        if max(chosen, rare) < 0:
             continue
         culprit = run.result(number, None)
         if not writes(op):  # it could have named another dtype than the tensor that it is like
@@ -229,9 +236,20 @@ def coarse_draws(run: Run) -> Iterable[Finding]:
         fix = born_otherwise(run, fix, {run.event_of(number): "float32"})
         said = f"between 0 and 1, draws in {dtype} are 1/{2 ** DTYPES[dtype].digits:,} apart"
         title = f"random numbers drawn in {dtype} are too coarse for what is chosen by them"
-        end = run.ops[chosen]
-        notes = (f"`{end.op}` compares {_compared(run, chosen):,} of them, and the largest come from the ends",)
+        end, largest = run.ops[max(chosen, rare)], "and the largest come from the ends"
+        notes = (f"`{end.op}` compares {_compared(run, chosen):,} of them, {largest}",)
+        if chosen < 0:
+            notes = (
+                f"`{end.op}` chooses {prod(end.shape):,} times, {largest}: what they do not reach is never chosen",
+            )
         yield found_at(run, end, "DT204", culprit, fix, made=dtype, said=said, title=title, notes=notes)
+
+
+def _beside(run: Run, number: int, noise: set[int]) -> float:
+    """The largest of the numbers to which an op adds noise, and 0 for another op."""
+    sides = run.ops[number].inputs if tagged(run.ops[number], "sum") else ()
+    others = [i.producer for i in sides if i.producer not in noise]
+    return max((run.peaks.get(n, 0.0) for n in others), default=0.0) if len(others) < len(sides) else 0.0
 
 
 def _shapes(run: Run, number: int) -> bool:

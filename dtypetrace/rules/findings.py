@@ -462,6 +462,8 @@ def _handed_over(recording: Recording, witness: Witness, measure: str | None, re
     if autocast_off.ran_under(recording, refused) is not None:
         return None  # autocast would have narrowed it: not these weights are the story
     kind, root = "trained", trained_root(recording, refused, witness, measure) if recording.meta.get("trains") else -1
+    if root >= 0 and recording.events[root].how == "cast" and recording.events[root].explicit:
+        return None  # the cast that widened the weights decided it
     if root < 0:
         kind, root = "computed", _of_another_model(recording, witness, measure, refused)
     number = graph.last_alone(recording, witness, root) if root >= 0 else -1

@@ -79,6 +79,19 @@ FUSED = """
     quant = quant.to(torch.bfloat16)  #!
     quant(torch.ones(2, 4, dtype=torch.bfloat16))  #@
 """
+WIDENED = """
+    body, head = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).to(torch.bfloat16), nn.Linear(8, 8)
+    for p in head.to(torch.bfloat16).parameters():
+        p.data = p.data.to(torch.float32)  #!
+    optimizer = torch.optim.SGD(head.parameters())
+    rows, made = body(torch.ones(4, 8, dtype=torch.bfloat16)), head(torch.ones(2, 8))
+    made = made.relu()
+    rows[torch.arange(2)] = made  #@
+"""
+AS_MADE = WIDENED.replace(" in head.to(torch.bfloat16)", " in head").replace(
+    "p.data = p.data.to(torch.float32)  #!", "p.grad = None"
+)
+AS_MADE = AS_MADE.replace("made.relu()", "made.relu()  #!")
 ENTERED = """
     class Codec(nn.Module):
         def __init__(self):
@@ -205,6 +218,8 @@ PROGRAMS = {
     "a view that complex numbers are written into": (OWN_WAVES, None),
     "what autocast gives a kernel": (SPARSE, 'h -> with torch.autocast("cpu", enabled=False): h'),
     "what a fused observer was cast to": (FUSED, None),
+    "trained weights that were widened": (WIDENED, None),
+    "trained weights as they were made": (AS_MADE, None),
     "another model": (ENCODED, "Encoder() -> Encoder().to(torch.bfloat16)"),
     "what is computed of another model's results": (AVERAGED, None),
     "a part of a model": (PART, "nn.Conv1d(2, 4, 3) -> nn.Conv1d(2, 4, 3).to(torch.float16)"),

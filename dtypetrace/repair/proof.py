@@ -76,7 +76,7 @@ def evidence(healed: Outcome, patched: Outcome) -> list[Evidence]:
     pairs = [(a["variables"][name], b["variables"][name]) for name in same]
     found = [
         *_evidence(len(same), "tensor{s} that the program holds at its end", _numbers(pairs)),
-        *_evidence(*_printed(a["printed"], b["printed"], _noise(healed.recording, patched.recording, pairs))),
+        *_evidence(*_printed(a["printed"], b["printed"], _noise(healed, patched, pairs))),
     ]
     return found
 
@@ -147,14 +147,18 @@ def _moved_apart(a: Update, b: Update) -> float:
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w|\.\w)|\b(?:nan|inf)\b")
 
 
-def _noise(healed: Recording, patched: Recording, held: Sequence[tuple[Numbers, Numbers]]) -> float:
+def _noise(healed: Outcome, patched: Outcome, held: Sequence[tuple[Numbers, Numbers]]) -> float:
     """The size up to which a printed number may be rounding alone, as an error that a program measures is: one rounding
-    of the norm of each tensor that it holds. 0 in 16 bits, whose roundings are no small numbers."""
-    coarsest = max(tolerance(healed), tolerance(patched))
+    of the norm of each tensor that it holds, or, where it holds none, of the largest number that it prints, and of one
+    at most. 0 in 16 bits, whose roundings are no small numbers."""
+    coarsest = max(tolerance(healed.recording), tolerance(patched.recording))
     if coarsest > TOLERANCE["float32"]:
         return 0.0
     dtype = DTYPES["float32" if coarsest == TOLERANCE["float32"] else "float64"]
-    return dtype.rounding * min((min(_LARGEST, *(n["norm"] for n in pair)) for pair in held), default=0.0)
+    printed = (_NUMBER.findall(run.ledger["printed"]) for run in (healed, patched))
+    largest = [max((abs(float(n)) for n in found if _last_digit(n)), default=0.0) for found in printed]
+    norms = [n["norm"] for pair in held for n in pair] or [1.0, *largest]
+    return dtype.rounding * min(_LARGEST, *norms)
 
 
 def _printed(healed: str, patched: str, noise: float) -> tuple[int, str, float | None]:

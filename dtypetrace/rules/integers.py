@@ -556,9 +556,11 @@ def _merged(run: Run, v: Value, op: Op) -> Finding:
     source = "" if by_numpy else f"{_source(op)} "
     what = f"{v.spoilt:,} of {v.exact:,} sampled neighbouring {source}numbers become equal in {made}"
     origin = Origin("cast" if op.inputs else "conversion", None, op.op, run.place(op), True)
+    called = run.recording.events[event].op if by_numpy else op.op
     origin = run.origin(event, None) if by_numpy else origin
-    culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
-    return _indistinct(run, op, culprit, what, ())
+    culprit = Operand(0, f"result of {called}", made, op.shape, op.device, None, origin)
+    found = _indistinct(run, op, culprit, what, ())
+    return replace(found, tried=Tried(called, run.place(op), v.spoilt / v.exact, 0.0, "spoilt")) if by_numpy else found
 
 
 def _source(op: Op) -> str:

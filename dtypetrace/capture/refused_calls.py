@@ -6,6 +6,8 @@ alive, and an exception's traceback keeps the model alive.
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
@@ -326,13 +328,18 @@ def record(
 def note_callers(recorder: Session, error: BaseException, number: int) -> None:
     """Adds to a refusal whose exception left the block which local variables of its callers are its operands.
 
-    Not earlier: Python keeps what was read of a frame's variables until the frame ends, which it did here.
+    Python keeps what was read of a function's variables until its frame ends: one that still runs is not read.
     """
+    running = set[int]()
+    here: FrameType | None = sys._getframe()
+    while here is not None:
+        running.add(id(here) if here.f_code.co_flags & inspect.CO_OPTIMIZED else -1)
+        here = here.f_back
     frames = dict.fromkeys(f for f, _ in frames_of(error) if not recorder.places.hidden(f.f_code.co_filename))
     held = [
         (index, level, name)
-        for level, frame in enumerate(islice(frames, 1, _MOST_CALLERS), 1)
-        for name, value in frame.f_locals.items()
+        for level, caller in enumerate(islice(frames, 1, _MOST_CALLERS), 1)
+        for name, value in (caller.f_locals.items() if id(caller) not in running else ())
         if issubclass(type(value), Tensor) and (where := memory(value)) is not None
         for index, was in recorder.refusals.memories[number].items()
         if was == where

@@ -58,6 +58,20 @@ def test_the_block_frees_what_the_program_frees():
     whole(trace)
 
 
+def test_the_variables_of_a_function_that_goes_on_after_a_refusal_are_free():
+    net, x = nn.Linear(4, 4).half(), torch.ones(2, 4)
+    alive = weakref.ref(x)
+    try:
+        with dtypetrace.trace(net) as trace:
+            net(x)
+    except RuntimeError as error:
+        error.__traceback__ = None
+    del x
+    gc.collect()
+    assert alive() is None
+    whole(trace)
+
+
 def test_a_trace_that_is_never_closed_ends_with_its_generator():
     def watched():
         with dtypetrace.trace() as trace:

@@ -17,7 +17,7 @@ from ..records import FORWARD, Compared, Finding, Fix, Op, Place, Precision
 from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import listed, quoted, share
-from ..tables.operators import is_cast, is_move, tagged
+from ..tables.operators import is_cast, is_move, name_of, tagged
 from . import averages, decisions, flows, narrow_tables, titles, trials
 from .advice import advise
 from .blame import Damaged, Decision, decided, event_born, event_of_output, given_up
@@ -207,11 +207,25 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return True
     if losses.asks_for_rounding(cause.op) or _meets_rounded(losses, cause) or _half_known(losses, cause):
         return False
+    if _decides_alike(losses, number):
+        return False
     if _leaves_only_rounding(losses.run, cause):
         return False
     if losses.cancels(cause.op) or losses.compares_models(cause):
         return losses.goes_through(number, cause)
     return p.total >= LOST or losses.jumps(cause.op) or losses.compounds(cause.op)
+
+
+def _decides_alike(losses: Losses, number: int) -> bool:
+    """Whether a result is only compared, such as a difference with a tolerance, and each time as in higher precision."""
+    ops, op = losses.run.ops, losses.run.ops[number]
+    decides = lambda n: ops[n].outputs[:1] == ("bool",)
+    users = losses.run.users[number]
+    if not users and op.op != name_of(op):  # inside of a call of torch's, such as isclose
+        inside = [n for n, other in enumerate(ops) if (other.op, other.place) == (op.op, op.place)]
+        users = [*filter(decides, inside)] if decides(inside[-1]) else []
+    measured = [losses.of[n].others for n in users if n in losses.of]
+    return bool(measured) and not any(measured) and all(map(decides, users))
 
 
 def _half_known(losses: Losses, cause: Cause) -> bool:

@@ -201,13 +201,11 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
     p = losses.of[number]
     if not ends:
         return cause.how == "infinite" and not p.spoiled and p.total >= LOST
-    if flows.never_read(losses.run, number):
+    if flows.never_read(losses.run, number) or not p.spoiled and _decides_alike(losses, number):
         return False
     if p.spoiled or cause.how != "amplified":
         return True
     if losses.asks_for_rounding(cause.op) or _meets_rounded(losses, cause) or _half_known(losses, cause):
-        return False
-    if _decides_alike(losses, number):
         return False
     if _leaves_only_rounding(losses.run, cause):
         return False
@@ -217,13 +215,14 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
 
 
 def _decides_alike(losses: Losses, number: int) -> bool:
-    """Whether a result is only compared, such as a difference with a tolerance, and each time as in higher precision."""
+    """Whether a result is only compared, such as a difference with a tolerance, and each time as it should be."""
     ops, op = losses.run.ops, losses.run.ops[number]
     decides = lambda n: ops[n].outputs[:1] == ("bool",)
     users = losses.run.users[number]
-    if not users and op.op != name_of(op):  # inside of a call of torch's, such as isclose
+    if op.op != name_of(op):
         inside = [n for n, other in enumerate(ops) if (other.op, other.place) == (op.op, op.place)]
-        users = [*filter(decides, inside)] if decides(inside[-1]) else []
+        if decides(inside[-1]):  # a call of torch's that is made of others, such as isclose
+            users = [*filter(decides, inside)]
     measured = [losses.of[n].others for n in users if n in losses.of]
     return bool(measured) and not any(measured) and all(map(decides, users))
 

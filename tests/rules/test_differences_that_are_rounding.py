@@ -87,6 +87,17 @@ RATIO = policy("F.log_softmax(8 * logits.float(), -1)", "loss = -(narrow(policy(
 NARROW = "\ndef narrow(x):\n    return F.log_softmax(8 * {x}, -1).gather(-1, ids.unsqueeze(-1)).squeeze(-1)\n"
 ROUNDING["a ratio that should be 1"] = (NARROW.format(x="x.bfloat16()") + RATIO, "F.log_softmax(8 * x")
 
+CHECKED = """
+def kernel(a, b, raw):
+    return (-0.5 * (a / F.softplus(raw) - b.T / F.softplus(raw)) ** 2).exp()
+
+a, b = torch.tensor([[4.0], [2.0], [8.0]]), torch.tensor([[0.0], [2.0], [2.0]])
+expected = torch.full((3, 3), 1.854586542131141, requires_grad=True)
+(-0.5 * ((a - b.T) / F.softplus(expected)) ** 2).exp().backward(torch.eye(3))
+raw = torch.full((1, 1), 1.854586542131141, requires_grad=True)
+kernel(a, b, raw).backward(torch.eye(3))
+"""
+
 HEALTHY = {
     "a ratio that is 1": NARROW.format(x="x") + RATIO,
     "ratios in float32 of logits under autocast": policy(
@@ -100,6 +111,11 @@ HEALTHY = {
     "targets in float32": regression("loss = F.mse_loss(y, kept)", stored="float()"),
     "an error that is only read": regression(
         "loss = F.mse_loss(y, wide); print((kept.float() - wide).abs().max().item())"
+    ),
+    "a gradient and its formula": CHECKED + "assert torch.norm(raw.grad - expected.grad.sum()) < 2e-5",
+    "a loss and its number": (
+        "loss = torch.log1p(0.5 * (torch.ones(96) - torch.zeros(96)).square()).mean()\n"
+        "torch.testing.assert_close(loss, torch.tensor(0.40546512603759766))"
     ),
     "a policy that has not moved": policy(
         "F.log_softmax(logits, -1).bfloat16()", "loss = -(new - new.detach()).exp().mean()"

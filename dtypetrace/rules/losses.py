@@ -453,14 +453,6 @@ class Losses:
         least = self._zero_beside(number) * max(summed, 1.0) ** 0.5
         return self.of[number].size < least * max((self.of[n].size for n in self.sources(number)), default=0.0)
 
-    def leaves_nothing(self, number: int) -> bool:
-        """Whether what an op leaves of a number that the program gives, as one minus a score, is less than float32 can
-        show beside that number."""
-        p, op = self.of[number], self.run.ops[number]
-        given = tagged(op, "sum", "difference") and sum(i.dtype in REAL for i in op.inputs) == 1
-        largest = max((self.of[n].size for n in self.sources(number)), default=0.0)
-        return given and number not in self.in_16_bits and p.size < _FLOAT32 * largest
-
     def compares_models(self, cause: Cause) -> bool:
         """Whether a difference is that of two results of the same op, as of a policy and its reference, and what was
         rounded is a matmul in 16 bits, or what autocast casts: that is what mixed precision is, and where two models

@@ -209,7 +209,7 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return False
     if _leaves_only_rounding(losses.run, cause):
         return False
-    if losses.cancels(cause.op) or losses.leaves_nothing(cause.op) or losses.compares_models(cause):
+    if losses.cancels(cause.op) or losses.compares_models(cause):
         return losses.goes_through(number, cause)
     return p.total >= LOST or losses.jumps(cause.op) or losses.compounds(cause.op)
 

@@ -117,11 +117,6 @@ HEALTHY = {
         "loss = torch.log1p(0.5 * (torch.ones(96) - torch.zeros(96)).square()).mean()\n"
         "torch.testing.assert_close(loss, torch.tensor(0.40546512603759766))"
     ),
-    "one minus a score that is perfect": (
-        "x = F.avg_pool2d(torch.rand(1, 1, 12, 12), 3)\n"
-        "score = (2 * x * x + 1e-4) / (x.square() + x.square() + 1e-4 + 1e-10)\n"
-        "print(((1.0 - score) / 2).clamp(0, 1).mean().item())"
-    ),
     "a policy that has not moved": policy(
         "F.log_softmax(logits, -1).bfloat16()", "loss = -(new - new.detach()).exp().mean()"
     ),

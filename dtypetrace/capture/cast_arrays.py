@@ -17,6 +17,7 @@ from ..records.text import LIVE
 from ..source import expressions
 from .searched_frames import is_array, read
 from .session import Session
+from .stacks import variables
 
 Tensor = torch.Tensor
 _COPIES = frozenset({"array", "asarray", "ascontiguousarray", "require"})
@@ -31,7 +32,7 @@ def wider(recorder: Session, frame: FrameType | None, made: Tensor, most: int) -
         return None
     call = recorder.places.expression(frame.f_code, frame.f_lasti)
     cast = _cast(frame.f_code.co_filename, call.args[0]) if isinstance(call, ast.Call) and call.args else None
-    value: Any = read(cast, ChainMap(frame.f_locals, frame.f_globals)) if cast is not None else ()
+    value: Any = read(cast, ChainMap(variables(frame), frame.f_globals)) if cast is not None else ()
     if not is_array(value) or value.shape != tuple(made.shape) or not value.dtype.isnative:
         return None
     kinds = _NUMBERS if made.dtype.is_floating_point else _INTEGERS

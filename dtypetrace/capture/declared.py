@@ -20,6 +20,7 @@ from .calls import dtype_name
 from .holders import parameter_record
 from .module_names import Root, clean_name
 from .session import Session
+from .stacks import variables
 
 _KEPT = ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")
 """Attributes of transformers' and diffusers' model classes."""
@@ -122,10 +123,7 @@ def launchers(by_trainer: bool = False) -> Iterator[Declared]:
 
 def of_step(optimizer: Any, frame: FrameType | None) -> Iterator[Declared]:
     """What the trainers that call an optimizer's step from above a frame were told, and the dtypes that the optimizer's
-    own arguments name.
-
-    Reading a frame's variables keeps them alive as long as it runs: only calls are read that end with the step.
-    """
+    own arguments name."""
     by_trainer = prepared = False
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
@@ -134,7 +132,7 @@ def of_step(optimizer: Any, frame: FrameType | None) -> Iterator[Declared]:
         for caller, told in _CALLERS.items() if "self" in frame.f_code.co_varnames else ():
             if name.startswith(caller):
                 with suppress(Exception):  # of a property of theirs
-                    yield from tuple(told(frame.f_locals.get("self")))
+                    yield from tuple(told(variables(frame).get("self")))
         frame = frame.f_back
     if by_trainer or prepared:  # a process has one such setting, also for what accelerate was never given
         yield from launchers(by_trainer)

@@ -6,8 +6,6 @@ alive, and an exception's traceback keeps the model alive.
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
@@ -52,6 +50,7 @@ from .searched_frames import (
 from .session import Session
 from .settings import gathered, plan_of
 from .signatures import arguments_of, flatten, operator_name
+from .stacks import variables
 
 Tensor = torch.Tensor
 _BACKWARDS = frozenset({"backward", "grad"})
@@ -198,7 +197,7 @@ def from_traceback(recorder: Session, raised: BaseException) -> None:
     thread = recorder.thread_state()
     with private.DisableTorchFunction():
         scene, arguments = scene_of_traceback(recorder, thread, stack, meaning, error, place)
-        holders = [m for f, _ in stack for m in f.f_locals.values() if isinstance(m, nn.Module)]
+        holders = [m for f, _ in stack for m in variables(f).values() if isinstance(m, nn.Module)]
         record(recorder, thread, meaning, scene, arguments, error, holders)
 
 
@@ -326,20 +325,12 @@ def record(
 
 
 def note_callers(recorder: Session, error: BaseException, number: int) -> None:
-    """Adds to a refusal whose exception left the block which local variables of its callers are its operands.
-
-    Python keeps what was read of a function's variables until its frame ends: one that still runs is not read.
-    """
-    running = set[int]()
-    here: FrameType | None = sys._getframe()
-    while here is not None:
-        running.add(id(here) if here.f_code.co_flags & inspect.CO_OPTIMIZED else -1)
-        here = here.f_back
+    """Adds to a refusal whose exception left the block which local variables of its callers are its operands."""
     frames = dict.fromkeys(f for f, _ in frames_of(error) if not recorder.places.hidden(f.f_code.co_filename))
     held = [
         (index, level, name)
         for level, caller in enumerate(islice(frames, 1, _MOST_CALLERS), 1)
-        for name, value in (caller.f_locals.items() if id(caller) not in running else ())
+        for name, value in variables(caller).items()
         if issubclass(type(value), Tensor) and (where := memory(value)) is not None
         for index, was in recorder.refusals.memories[number].items()
         if was == where

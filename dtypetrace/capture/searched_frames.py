@@ -27,6 +27,7 @@ from .marks import RawEvent, RawRead
 from .running import Thread
 from .session import Session
 from .signatures import flatten, python_signature
+from .stacks import variables
 
 Tensor = torch.Tensor
 Named = list[tuple[str, Any]]
@@ -112,7 +113,7 @@ def held(recorder: Session, frames: list[FrameType], meaning: Refusal, text: str
     that holds a tensor of that dtype.
     """
     for frame in frames:
-        known = frame.f_locals
+        known = variables(frame)
         if meaning.argument in known and isinstance(known[meaning.argument], Tensor):
             return [(name, v) for name, v in known.items() if isinstance(v, Tensor)]
     for frame in frames:
@@ -129,7 +130,7 @@ def mentioned(recorder: Session, frame: FrameType, instruction: int, meaning: Re
     """The values that the text is about, among those that the running expression of the program's own frame reads from
     its names: ``self.hits`` in ``self.hits.mean()``. Nothing where it does not read all dtypes that the text names."""
     expression = recorder.places.expression(frame.f_code, instruction)
-    known = ChainMap(frame.f_locals, frame.f_globals)
+    known = ChainMap(variables(frame), frame.f_globals)
     found: Named = []
     for node in ast.walk(expression) if expression is not None else ():
         name = expressions.dotted(node)
@@ -169,7 +170,7 @@ def constructed_from(recorder: Session, frame: FrameType | None) -> Any:
     call = recorder.places.expression(frame.f_code, frame.f_lasti)
     if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
         return None
-    known = ChainMap(frame.f_locals, frame.f_globals)
+    known = ChainMap(variables(frame), frame.f_globals)
     made = read(call.func, known)
     return read(call.args[0], known) if made is Tensor or type(made) is type(torch.FloatTensor) else None
 
@@ -177,7 +178,7 @@ def constructed_from(recorder: Session, frame: FrameType | None) -> Any:
 def _locals_of(frame: FrameType, deeper: bool) -> Named:
     """Tensors and arrays among a frame's locals; with ``deeper``, also those of the object whose method runs."""
     found: Named = []
-    for name, value in frame.f_locals.items():
+    for name, value in variables(frame).items():
         if isinstance(value, (Tensor, list, tuple)) or is_array(value):
             flatten(found, name, value)
         elif deeper and name == "self" and not isinstance(value, nn.Module):
@@ -219,7 +220,7 @@ def named_dtype(
     """The refused value is a dtype, not a tensor: ``module.to(torch.int64)``, ``torch.finfo(x.dtype)``."""
     said = set(meaning.dtypes.values())
     for frame in frames:
-        for name, value in frame.f_locals.items():
+        for name, value in variables(frame).items():
             if isinstance(value, torch.dtype) and (not said or dtype_name(value) in said):
                 reads = recorder.births.reads_for(thread, value, caller)
                 return [(name, Gone.named(recorder, value, op, place, reads))]

@@ -8,6 +8,7 @@ give exact columns at report time. Code objects hold no locals, so nothing is ke
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import os
 import re
@@ -19,7 +20,7 @@ from itertools import islice
 from opcode import opmap
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..records import Frame, Place
 from ..records.text import LIVE, ProgramText, lines_of, universal
@@ -38,6 +39,23 @@ _GENERATED = re.compile(r"<eval_with_key>|.*[/\\\\]torchinductor_")
 """Names of code that torch generates: graphs, and what inductor writes to its cache."""
 _WRAPPERS = (os.sep + "typing_extensions.py", os.sep + "warnings.py")
 """Files in which `@deprecated` wraps torch's functions: such calls begin and end in torch."""
+
+
+_NOT_HELD = 3
+"""References to a frame's dictionary of variables that the program has not asked for: the frame's, and two of ours."""
+
+
+def variables(frame: FrameType) -> dict[str, Any]:
+    """The variables of a function that may still run, by name.
+
+    Until Python 3.13 a frame keeps what was read of its variables, and the memory with it, until it ends. What nobody
+    else has asked for is taken away again.
+    """
+    known = frame.f_locals
+    found = dict(known)
+    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and type(known) is dict and sys.getrefcount(known) <= _NOT_HELD:
+        known.clear()
+    return found
 
 
 class Places:

@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
+from ..capture.stacks import variables
 from .accelerate import autocast_of
 from .watching import FirstSteps
 
@@ -100,7 +101,7 @@ def _trainer() -> Any:
     """The trainer that called: callbacks are not given it."""
     frame: Any = sys._getframe(2)
     while frame is not None:
-        owner = frame.f_locals.get("self")
+        owner = variables(frame).get("self")
         if isinstance(owner, Trainer):
             return owner
         frame = frame.f_back

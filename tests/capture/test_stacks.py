@@ -337,3 +337,46 @@ def test_an_editable_install_below_the_root_is_the_users_own(tmp_path):
     assert user(str(tmp_path / "src" / "mine" / "model.py"))
     assert not user(str(tmp_path / ".venv/lib/python3.11/site-packages/__editable___mine_finder.py"))
     assert user(str(tmp_path / "site-packages-demo" / "model.py"))
+
+
+FREED = """
+    import gc, weakref, numpy as np
+    class Large: pass
+    def work():
+        array = np.arange(0, 30, 3)
+        large = Large()
+        alive = weakref.ref(large)
+        try:
+            made = {call}
+        except RuntimeError:
+            pass
+        del large
+        return alive() is None
+    freed = work()
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.from_numpy(array.astype(np.uint8))",
+        "torch.tensor(array.astype(np.int16))",
+        "torch.FloatTensor([1.0, 2.0])",
+        "torch.ones(2, 3) @ torch.ones(3, 2).double()",
+        "nn.Linear(3, 2)(torch.ones(2, 3).double())",
+    ],
+)
+def test_no_variable_of_a_function_lives_longer_because_it_was_read(call, tmp_path):
+    program = programs.run(tmp_path, FREED.format(call=call), numerics=True)
+    assert program.error is None and program.names["freed"], "Python keeps what was read of a frame's variables"
+
+
+def test_what_the_program_itself_asked_for_stays():
+    def work():
+        a = 1
+        known = locals()
+        assert stacks.variables(sys._getframe())["a"] == a
+        return known
+
+    assert work()["a"] == 1
+    assert stacks.variables(sys._getframe())["work"] is work

@@ -50,7 +50,7 @@ ARROWS: dict[str, set[str]] = {
     "dryrun": BASE | {"capture"},
     "tracing": SHOWN | {"capture", "hooks", "healing", "view", "results", "saved", "reference", "dryrun"},
     "commands": set(),
-    "integrations": {"commands", "compare", "errors", "records", "report", "tables", "tracing"},
+    "integrations": {"capture", "commands", "compare", "errors", "records", "report", "tables", "tracing"},
 }
 """Which package may import which others. ``commands`` may import all."""
 TORCH = {"capture", "hooks", "healing", "tracing", "reference", "dryrun"}

@@ -33,6 +33,8 @@ _MOST_ABOVE = 64
 """Ops above one op that are remembered."""
 _MOST_MAKERS = 8
 """Ops that wrote to parts of one storage that are remembered."""
+_ROUNDED = 0.25
+"""How far numbers are off at most, relative to them, where they were only rounded: to 4 bits."""
 _FIRST, EVERY = 48, 4
 """The first ``_FIRST`` calls of each op are measured, then one in ``EVERY``. Every call is followed."""
 
@@ -208,7 +210,15 @@ class Engine:
             return False
         for made in call.made:
             self.shadows.untie(made)
-        return any(not u and self.shadows.shadow(t) is not None for u, t in zip(untied, call.operands))
+        return any(not u and self._is_near(t) for u, t in zip(untied, call.operands))
+
+    def _is_near(self, tensor: Tensor) -> bool:
+        """Whether a tensor is off its reference by no more than what rounding does: by more, it is off everything."""
+        shadow = self.shadows.shadow(tensor)
+        if shadow is None:
+            return False
+        reference = self.shadows.view(shadow, tensor)
+        return bool((tensor - reference).norm() < _ROUNDED * reference.norm())
 
     def _due(self, number: int) -> bool:
         """Whether a call of an op is measured: in a step that is measured, its first calls, then every fourth."""

@@ -654,15 +654,12 @@ class Losses:
     @cached_property
     def results(self) -> list[int]:
         """Measured forward ops whose results count: no op uses them, the program reads them or decides by them, or
-        they enter a model."""
+        they enter a model or a loss."""
         found: dict[int, None] = {}
+        counted = self._ends, self._enters, self._is_target, self._teaches_nothing
         for number, op in enumerate(self.run.ops):
-            if (
-                op.phase in FORWARD
-                and op.outputs
-                and op.outputs[0] in REAL
-                and (self._ends(number) or self._enters(number) or self._teaches_nothing(number))
-            ):
+            real = op.phase in FORWARD and bool(op.outputs) and op.outputs[0] in REAL
+            if real and any(counts(number) for counts in counted):
                 found.update(dict.fromkeys([number] if number in self.of else self.sources(number)))
         return list(found)
 
@@ -670,6 +667,11 @@ class Losses:
         """Whether a model takes what an op outside of it made."""
         mine = self._model(number)
         return any(self._model(u) not in ("", mine) for u in self.run.users[number])
+
+    def _is_target(self, number: int) -> bool:
+        """Whether a loss takes what an op makes of data."""
+        learns = lambda n: n in self._with_gradient
+        return not learns(number) and any(map(learns, self.run.users[number]))
 
     def _teaches_nothing(self, number: int) -> bool:
         """Whether a product with a weight takes a result of which nearly nothing is left: the weight's gradient is a

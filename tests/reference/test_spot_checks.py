@@ -263,3 +263,30 @@ def test_what_was_computed_unseen_is_not_compared_with_the_references_of_its_ope
     ops = program.recording.ops
     (difference,) = [p for p in program.recording.spot_checks if ops[p.op].op == "sub"]
     assert difference.total < 1e-3
+
+
+TARGETS = """
+import numpy as np
+rows = np.random.default_rng(0).normal(size=(300, 4))
+energies = {far} + 0.02 * np.tanh(rows @ np.ones(4))
+features = torch.stack([torch.tensor(row, dtype=torch.float32) for row in rows])
+def item(i):
+    return torch.tensor(energies[i], dtype=torch.float32)  # BORN
+targets = torch.stack([(item(i).double() - {far}).float() for i in range(300)])
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    (model(features).squeeze(-1) - targets).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("far", "lost"), [(1234567.0, True), (12.0, False)])
+def test_targets_that_are_lost_before_a_model_learns_them(tmp_path, far, lost):
+    """Of the features not each is followed, so nothing of theirs is known beside the targets."""
+    program = programs.run(tmp_path, TARGETS.format(far=far), before="torch.manual_seed(0)", numerics=True)
+    assert program.error is None
+    found = [f for f in program.findings if f.severity != "note"]
+    assert [f.code for f in found] == (["DT308"] if lost else [])
+    assert all("# BORN" in program.at(f.culprit.origin.place) for f in found)

@@ -17,7 +17,7 @@ from ..records import FORWARD, Compared, Finding, Fix, Op, Place, Precision
 from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import listed, quoted, share
-from ..tables.operators import is_cast, is_move, name_of, tagged
+from ..tables.operators import is_cast, is_move, name_of, tagged, writes
 from . import averages, decisions, flows, narrow_tables, titles, trials
 from .advice import advise
 from .blame import Damaged, Decision, decided, event_born, event_of_output, given_up
@@ -25,7 +25,7 @@ from .case import short
 from .checks import born_otherwise
 from .infinities import scaled
 from .kept_wide import from_birth, keep_wide, scale_loss, wide_here
-from .losses import LOST, ROUNDING, Cause, Losses
+from .losses import KEPT, LOST, ROUNDING, Cause, Losses
 from .lost_steps import lost_gradients
 from .run_facts import Run
 from .silent_findings import found_at, tensor_of
@@ -207,6 +207,8 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return True
     if losses.asks_for_rounding(cause.op) or _meets_rounded(losses, cause) or _half_known(losses, cause):
         return False
+    if _meets_state(losses, cause):
+        return False
     if _leaves_only_rounding(losses.run, cause):
         return False
     if losses.cancels(cause.op) or losses.compares_models(cause):
@@ -239,6 +241,19 @@ def _half_known(losses: Losses, cause: Cause) -> bool:
         return False
     one, other = ((ops[n].op, losses.run.place(ops[n]).stack[:1]) for n in made)
     return one == other
+
+
+def _meets_state(losses: Losses, cause: Cause) -> bool:
+    """Whether what a cast rounded off shows only beside a state in its dtype, such as an average, of which nothing
+    finer is known."""
+    ops, op = losses.run.ops, losses.run.ops[cause.op]
+    if cause.rounded < 0 or not is_cast(ops[cause.rounded]) or not tagged(op, "difference"):
+        return False
+    made = [
+        n for i in op.inputs for n in [*losses.moved(i.producer)][-1:] if ops[n].outputs == ops[cause.rounded].outputs
+    ]
+    least = KEPT * losses.of[cause.rounded].total if cause.rounded in losses.of else 0.0
+    return any(writes(ops[n]) and (n not in losses.of or losses.of[n].total < least) for n in made)
 
 
 def _computed(run: Run, number: int) -> int:

@@ -213,7 +213,8 @@ class Engine:
         return any(not u and self._is_near(t) for u, t in zip(untied, call.operands))
 
     def _is_near(self, tensor: Tensor) -> bool:
-        """Whether a tensor is off its reference by no more than what rounding does: by more, it is off everything."""
+        """Whether a tensor is off its reference by no more than what rounding does: by more, it is off everything.
+        This waits for the device."""
         shadow = self.shadows.shadow(tensor)
         if shadow is None:
             return False

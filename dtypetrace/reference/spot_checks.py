@@ -243,7 +243,7 @@ class SpotChecks(Follower):
             made, reference = followed[0].made, followed[0].reference
             error = (made - reference).norm() / reference.norm()
             early = self._halfway.setdefault(number, error)
-            # the one time that it waits for the device
+            # this waits for the device
             goes_on = (error > _MUCH) & (error >= _GROWS * early) | (error >= _SPOILT)
             if calls > CALLS_OF_ONE // 2 and bool(goes_on):
                 self._growing |= self._feeding(number)

@@ -205,9 +205,7 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return False
     if p.spoiled or cause.how != "amplified":
         return True
-    if losses.asks_for_rounding(cause.op) or _meets_rounded(losses, cause) or _half_known(losses, cause):
-        return False
-    if _meets_state(losses, cause):
+    if losses.asks_for_rounding(cause.op) or any(one_sided(losses, cause) for one_sided in _ONE_SIDED):
         return False
     if _leaves_only_rounding(losses.run, cause):
         return False
@@ -273,6 +271,10 @@ def _meets_rounded(losses: Losses, cause: Cause) -> bool:
     above = {n for side in sides for n in {side, *graph.ops_above(run.ops, [side])}}
     unknown = lambda n: n < 0 or n not in losses.of and tagged(run.ops[n], "conversion")
     return any(unknown(n) or any(i.producer < 0 for i in run.ops[n].inputs) for n in above)
+
+
+_ONE_SIDED = _meets_rounded, _half_known, _meets_state
+"""Differences of which only one side was computed in higher precision: what they leave is no error of that side."""
 
 
 def _said_of_result(losses: Losses, number: int, cause: Cause) -> str:

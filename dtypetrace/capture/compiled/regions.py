@@ -222,7 +222,7 @@ def _step_in(call: torch_private.Call) -> _Step | None:
         return None
     try:
         scope = inspect.getclosurevars(call.function)
-        objects = owner, *call.args
+        objects = owner, *call.args, *call.kwargs.values()
         own = [vars(one).get(name) for one in objects if hasattr(one, "__dict__") for name in code.co_names]
         held = *scope.globals.values(), *scope.nonlocals.values(), *objects, *own
         found = {id(one): one for one in held if isinstance(one, torch.optim.Optimizer)}

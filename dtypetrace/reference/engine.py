@@ -13,6 +13,7 @@ run in higher precision, the program's values become the references of its resul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -21,14 +22,19 @@ from typing import Any
 import torch
 
 from ..capture import private, warning_places
+from ..capture.calls import TO_COPY
+from ..capture.marks import Ref
 from ..tables.operators import tagged
 from . import choices
 from .calls import Done, ReferencedCall, argument, drops, plain, tensors_of
 from .operators import RERUN, STRANGE, VIEW, Kind, kind_of
 from .samples import own_sample
-from .shadows import Shadow, Shadows, floating
+from .shadows import WIDE, Shadow, Shadows, floating
 
 Tensor = torch.Tensor
+_CLAMP = torch.ops.aten.clamp.default
+_ONE_SIZE = 0.875
+"""How much smaller than the largest numbers of a mask may be, after scores were added to it."""
 _MOST_ABOVE = 64
 """Ops above one op that are remembered."""
 _MOST_MAKERS = 8
@@ -84,6 +90,8 @@ class Engine:
         self._calls: dict[int, int] = {}
         self.measuring = True
         """Whether calls are measured; if not, they are only followed."""
+        self._limited: tuple[Ref, float, Tensor] | None = None
+        """What a call last limited to a symmetric range, the limit, and what it had been."""
 
     def kind(self, func: Any) -> Kind:
         """How an operator is followed."""
@@ -189,6 +197,7 @@ class Engine:
             # the local one first, because the other writes into the shadows
             locals_ = call.run(local=True) if measured and call.inherits and not (call.heavy or mixed) else None
             references = call.run(local=mixed)
+            references, locals_ = self._unlimited(done, call, references, locals_)
         except Exception as error:
             self._give_up(done, call, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             return
@@ -202,6 +211,23 @@ class Engine:
                 followed.append(Followed(made, local.to(reference.dtype), reference, before_))
         if followed:
             self._saw(number, followed)
+
+    def _unlimited(
+        self, done: Done, call: ReferencedCall, references: list[Tensor | None], locals_: list[Tensor | None] | None
+    ) -> tuple[list[Tensor | None], list[Tensor | None] | None]:
+        """The results of a call; of a cast, as if its operand had not been limited to what the narrower dtype holds,
+        which nothing wider needs."""
+        if done.func is _CLAMP:
+            limit = _limit(done.args[1:], done.kwargs)
+            cuts = limit in _LARGEST
+            self._limited = (Ref(done.out), limit, call.widened(done.args[0]).clone()) if cuts else None
+        elif done.func is TO_COPY and self._limited is not None:
+            given: Tensor = done.args[0]
+            made, (limited, limit, before) = done.out.dtype, self._limited
+            if limited() is given and made.itemsize < given.dtype.itemsize and limit == _largest(made):
+                self._limited, meant = None, _meant(before, limit).to(self.shadows.wide_of(made))
+                return [meant], [meant.clone()] if locals_ is not None else None
+        return references, locals_
 
     def _mixes(self, call: ReferencedCall) -> bool:
         """Whether a call has operands that do not go with the references of the others; then neither do its results."""
@@ -295,6 +321,28 @@ class Engine:
             for t in tensors_of(done.out):
                 if floating(t.dtype) and plain(t):
                     self.shadows.untie(t)
+
+
+def _largest(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).max if dtype.is_floating_point else 0.0
+
+
+_LARGEST = frozenset(_largest(d) for d in WIDE)
+
+
+def _limit(bounds: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """The limit of a call that limits both sides alike; 0 for others."""
+    low, high = (argument(bounds, kwargs, n, name) for n, name in enumerate(("min", "max")))
+    return float(high) if isinstance(high, (int, float)) and low == -high else 0.0
+
+
+def _meant(numbers: Tensor, limit: float) -> Tensor:
+    """Numbers as they were meant, before they were limited: where all beyond the limit are about as large, as in a
+    mask, they stand for infinity, and the limit does as well."""
+    size = numbers.abs()
+    above = size > limit
+    same = torch.where(above, size, math.inf).amin() >= _ONE_SIZE * torch.where(above, size, 0.0).amax()
+    return torch.where(above & same, numbers.clamp(-limit, limit), numbers)
 
 
 def whole(tensor: Tensor) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import log, prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Origin
+from ..records import FORWARD, Finding, Op, Origin
 from ..source import editing
 from ..tables.dtypes import DTYPES, HALF, REAL, narrower
 from ..tables.operators import is_cast, is_move, tagged, writes
@@ -111,15 +111,34 @@ def _by_what_is_gone(losses: Losses, choice: int, cause: Cause) -> bool:
 
 
 def _narrowed_before(losses: Losses, number: int) -> int:
-    """The cast by which what an op chooses by was made narrower, after it had been computed; -1 for none."""
-    for above in list(graph.first_operands(losses.run.ops, number))[1:]:
-        op = losses.run.ops[above]
-        if is_cast(op) and op.inputs:
-            computed = losses.run.computed(op.inputs[0]) or bool(losses.sources(above))
-            return above if narrower(op.outputs[0], op.inputs[0].dtype) and computed else -1
-        if not is_move(op):
+    """The cast by which what an op chooses by was made narrower, after it had been computed; -1 for none. It may have
+    been widened since, and a bias added."""
+    ops, seen, at = losses.run.ops, {number}, _spoilt_operand(losses, number)
+    while at >= 0 and at not in seen:
+        seen.add(at)
+        op = ops[at]
+        if is_cast(op) and op.inputs and narrower(op.outputs[0], op.inputs[0].dtype):
+            return at if losses.run.computed(op.inputs[0]) or losses.sources(at) else -1
+        if not (losses.run.moves(at) or _is_biased(op)):
             break
+        at = _spoilt_operand(losses, at)
     return -1
+
+
+def _is_biased(op: Op) -> bool:
+    """Whether an op adds fewer numbers to others. Noise, of which there are as many, decides as much as they do."""
+    made = [i for i in op.inputs if i.dtype in REAL]
+    return tagged(op, "sum") and len(made) == 2 and len({prod(i.shape) for i in made}) == 2
+
+
+def _spoilt_operand(losses: Losses, number: int) -> int:
+    """The op that made the operand with the largest error of a sum or a comparison, else the first operand."""
+    op = losses.run.ops[number]
+    made = [i.producer for i in op.inputs[: None if tagged(op, "sum", "compare", "equal") else 1]]
+    error = lambda n: max(
+        (losses.of[s].total * losses.of[s].size for s in losses.moved(n) if s in losses.of), default=0
+    )
+    return max(made, key=error, default=-1)
 
 
 def _on_bounds(losses: Losses, number: int) -> bool:

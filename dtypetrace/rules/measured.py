@@ -361,10 +361,10 @@ def _at_op(
         op,
         code,
         decision.culprit,
-        _fix(run, cause, decision, blamed, sorted(rounded)),
+        _fix(losses, cause, decision, blamed, sorted(rounded)),
         begins=decision.begins,
         made=made,
-        said=_said(p, cause, made, op.op),
+        said=_said_of_cut(losses.of[blamed], made) if _is_cut(losses, blamed) else _said(p, cause, made, op.op),
         title=_title(p, op, made, named if gone else ""),
         notes=tuple(notes),
     )
@@ -459,14 +459,30 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
     return f"{quoted(op)} gets slightly rounded numbers, and its result has an error of {_share(p.total)}"
 
 
+def _is_cut(losses: Losses, number: int) -> bool:
+    """Whether an op is a cast that loses what does not fit its dtype, because a call before it has limited the numbers
+    to that."""
+    run, op, p = losses.run, losses.run.ops[number], losses.of.get(number)
+    limits = op.inputs[0].producer if is_cast(op) and op.inputs else -1
+    if p is None or limits < 0 or name_of(run.ops[limits]) != "clamp" or op.outputs[0] not in DTYPES:
+        return False
+    largest = DTYPES[op.outputs[0]].largest
+    return p.introduced >= NOTABLE and run.peaks.get(limits, largest) >= largest
+
+
+def _said_of_cut(p: Precision, made: str) -> str:
+    return f"numbers are cut off at {DTYPES[made].largest:.5g}, the largest {made}: an error of {_share(p.introduced)}"
+
+
 def _share(error: float) -> str:
     """An error relative to the number, in words that are readable even where nothing is right."""
     return share(error) if error < 1 else f"{error:{',.0f' if error >= 10 else '.2g'}} times its value"
 
 
-def _fix(run: Run, cause: Cause, decision: Decision, number: int, rounded: list[int]) -> Fix:
+def _fix(losses: Losses, cause: Cause, decision: Decision, number: int, rounded: list[int]) -> Fix:
     """What to change: where the dtype was decided, if that reaches all that rounded, else how these are computed.
     ``number``: the op that is to blame, or whose dtype is."""
+    run = losses.run
     op, made = run.ops[number], decision.culprit.dtype
     site, origin = run.place(op), decision.culprit.origin.place
     wide = "float32" if wider("float32", made) else "float64"
@@ -475,6 +491,9 @@ def _fix(run: Run, cause: Cause, decision: Decision, number: int, rounded: list[
         return keep_wide(run, number, decision.culprit, decision.event, cast)
     if cause.how == "flushed" and op.phase in ("backward", "recompute"):
         return scale_loss(run, site, decision.culprit)
+    if _is_cut(losses, number):
+        largest = f"x.abs().amax() / {DTYPES[made].largest:.5g}"
+        return advise(site, f"scale these numbers to what {made} holds: divide them by {largest}, and keep that factor")
     own_cast = is_cast(op) and graph.runs_own_line(run.recording, op) and wider(op.inputs[0].dtype, made)
     if own_cast and origin.stack[:1] == site.stack[:1] and len(rounded) < 2:
         return _uncast(run, number, op, site)

@@ -239,6 +239,18 @@ def trained(**options) -> list[torch.Tensor]:
     return [loss.detach().cpu(), *(p.detach().cpu() for p in net.parameters())]
 
 
+def test_a_hook_on_the_engines_thread_that_changes_a_gradients_dtype_is_named():
+    net, x = Net().to(DEVICE, torch.bfloat16), half(4, 64).bfloat16()
+    mean, labels = torch.zeros(8, 64, device=DEVICE), torch.zeros(4, dtype=torch.long, device=DEVICE)
+    net.second.weight.register_hook(lambda grad: grad - mean)
+    here = inspect.currentframe().f_lineno
+    with dtypetrace.trace() as t, pytest.raises(RuntimeError, match="changed the type of value"):
+        F.cross_entropy(net(x).float(), labels).backward()
+    (found,) = t.findings
+    assert (found.code, found.culprit.origin.line) == ("DT114", here - 1), str(found)
+    assert here + 2 in [frame.line for frame in found.culprit.origin.place.stack]  # the call of backward, below the hook
+
+
 @pytest.mark.parametrize("option", ["plain", "numerics", "autofix", "reference"])
 @pytest.mark.parametrize("settings", [{"foreach": False}, {"foreach": True}], ids=["one by one", "foreach"])
 def test_training_gives_the_same_numbers(option, settings):
@@ -362,11 +374,12 @@ def test_fused_attention_is_compared_with_what_it_should_compute(backend, precis
 
 @only_cuda
 @pytest.mark.parametrize("size", [1e4, float("inf")])
-def test_gradients_that_leave_their_range_wake_it_a_step_later(size):
+def test_gradients_that_leave_their_range_wake_it_within_ten_steps(size):
+    """One step in five is looked at, and what its sum was is read when the next one is, so that nothing waits for it."""
     with dtypetrace.trace(every="new") as t:
         losses(60, at=lambda step: size if step >= 40 else 1.0, trace=t)
     woke = re.search(r"(\d+)[-\d]* \((a gradient that [^)]*)\)", t.recording.meta["watched"])
-    assert woke and 41 <= int(woke[1]) <= 43, t.recording.meta["watched"]
+    assert woke and 41 <= int(woke[1]) <= 51, t.recording.meta["watched"]
 
 
 @only_cuda

@@ -19,8 +19,8 @@ TESTS = Path(__file__).parent
 ONLY_CUDA = {
     "test_device_memory_at_its_peak_and_time_of_a_half_unet_step",
     "test_its_own_texts_are_diagnosed[scaler]",
-    "test_gradients_that_leave_their_range_wake_it_a_step_later[10000.0]",
-    "test_gradients_that_leave_their_range_wake_it_a_step_later[inf]",
+    "test_gradients_that_leave_their_range_wake_it_within_ten_steps[10000.0]",
+    "test_gradients_that_leave_their_range_wake_it_within_ten_steps[inf]",
     "test_a_captured_graph_replays_as_without_a_trace",
     "test_several_streams_compute_as_without_a_trace",
     "test_compiled_training_computes_and_compiles_as_without_a_trace[default]",

@@ -55,7 +55,9 @@ class Clock:
             if place != -2:
                 return place
             modules.pop()  # left by an exception that no hook saw (KeyboardInterrupt)
-        return self.places.here(frame)
+        # a device's thread of the engine has no frames below a hook: they are those of the call of backward
+        engines = _current_graph_task() != -1 and get_ident() != self.thread
+        return self.places.here(frame, outer=self.backward_place if engines else -1)
 
     def phase(self, thread: Thread, place: int) -> str:
         """The phase of an op that the engine does not run: recompute, backward (Python code in it), optimizer, forward

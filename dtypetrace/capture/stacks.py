@@ -170,12 +170,14 @@ class Places:
 
     def inside(self, number: int, around: int) -> tuple[str, ...]:
         """Names of the functions between a place and one around it; none where the second is not around the first."""
-        if number < 0 or around < 0 or self._entries[number][0] != self._entries[around][0]:
+        if number < 0 or around < 0:
             return ()
-        frames, outer = self._entries[number][1], self._entries[around][1]
-        inner = len(frames) - len(outer)
-        if inner <= 0 or frames[inner:] != outer:
-            return ()
+        (continued, frames), (outside, outer) = self._entries[number], self._entries[around]
+        inner = len(frames)
+        if continued != around:
+            inner -= len(outer)
+            if continued != outside or inner <= 0 or frames[inner:] != outer:
+                return ()
         return tuple(frame.function if isinstance(frame, Frame) else frame[0].co_name for frame in frames[:inner])
 
     def codes_between(self, number: int, around: int) -> tuple[CodeType, ...]:

@@ -248,7 +248,9 @@ def test_a_hook_on_the_engines_thread_that_changes_a_gradients_dtype_is_named():
         F.cross_entropy(net(x).float(), labels).backward()
     (found,) = t.findings
     assert (found.code, found.culprit.origin.line) == ("DT114", here - 1), str(found)
-    assert here + 2 in [frame.line for frame in found.culprit.origin.place.stack]  # the call of backward, below the hook
+    assert here + 2 in [
+        frame.line for frame in found.culprit.origin.place.stack
+    ]  # the call of backward, below the hook
 
 
 @pytest.mark.parametrize("option", ["plain", "numerics", "autofix", "reference"])

@@ -76,7 +76,9 @@ def main() -> None:
         outcomes = list(pool.map(lambda one: outcome(asked.device, *one), programs))
     fit = [o for o in outcomes if o[:1] != [NOT_FIT]]
     harmless = [o for o in fit if o[:1] != [OTHERWISE]]
-    print(f"{len(fit)} of {len(programs)} run on {asked.device} as on a CPU; {len(harmless)} of them in a trace as alone")
+    print(
+        f"{len(fit)} of {len(programs)} run on {asked.device} as on a CPU; {len(harmless)} of them in a trace as alone"
+    )
     print(f"of {harmless.count([])} the same is said as on a CPU")
     for (name, program), lines in zip(programs, outcomes):
         if lines and lines[:1] != [NOT_FIT]:

@@ -221,7 +221,7 @@ class SpotChecks(Follower):
         narrow = kind == _NARROW or self.narrow and self._concerned(call[2:4])
         if not narrow and (kind == _OTHER or not self._wide()):
             return False
-        if not self._fits(number, call[2:]) or not self._affordable(call) or self._full(call.out):
+        if not self._fits(call) or self._full(call.out):
             return False
         calls = self._calls[number] = self._calls.get(number, 0) + 1
         if calls > CALLS_OF_ONE:
@@ -279,23 +279,21 @@ class SpotChecks(Follower):
             for t in tensors_of(value)
         )
 
-    def _fits(self, number: int, value: Any) -> bool:
-        """Whether the tensors of a call of op ``number`` are small enough, or one of few larger ones."""
-        if self._small(value):
+    def _fits(self, call: Done) -> bool:
+        """Whether the tensors of a call are small enough, and its products, or it is one of few larger ones on lines of
+        the user's own."""
+        work, small = _work(call), self._small(call[2:])
+        if small and work <= LARGEST_PRODUCT:
             return True
-        if self._large_left <= 0 or not self._small(value, LARGEST_OWN) or not self._is_own(self._recorder.ops[number]):
+        op = self._recorder.ops[call.number]
+        if not small and (self._large_left <= 0 or not self._small(call[2:], LARGEST_OWN)) or not self._is_own(op):
             return False
-        self._large_left -= max(t.numel() for t in tensors_of(value))
-        return True
-
-    def _affordable(self, call: Done) -> bool:
-        """Whether a matmul or a convolution is small enough, or one of few larger ones."""
-        work = _work(call)
-        if work <= LARGEST_PRODUCT:
-            return True
-        if work > min(LARGEST_OWN_PRODUCT, self._products_left) or not self._is_own(self._recorder.ops[call.number]):
+        if work > min(LARGEST_OWN_PRODUCT, self._products_left):
             return False
-        self._products_left -= work
+        self._products_left -= work if work > LARGEST_PRODUCT else 0
+        # what is picked is read alone
+        read = call.out if tagged(str(call.func), "picks") else call[2:]
+        self._large_left -= max((t.numel() for t in tensors_of(read)), default=0) if not small else 0
         return True
 
     def _fits_to_write(self, value: Any) -> bool:

@@ -46,6 +46,20 @@ def test_large_tensors_backward_and_the_optimizer_are_left_alone(tmp_path):
     assert set(checked(tmp_path, half)) == {"ones", "mul", "sum"}
 
 
+def test_products_that_are_too_large_and_what_is_picked_leave_the_other_large_tensors_checked(tmp_path, monkeypatch):
+    text = """
+    x = torch.randn(600, 600).bfloat16()
+    for _ in range(3):
+        product = x @ x
+    picked = x[:, :500].gather(1, torch.zeros(600, 1, dtype=torch.int64))
+    shares = x.softmax(-1)
+    """
+    monkeypatch.setattr(spot_checks, "LARGE_ELEMENTS", 3 * 600 * 600)
+    monkeypatch.setattr(spot_checks, "LARGEST_OWN_PRODUCT", 1 << 24)
+    errors = checked(tmp_path, text)
+    assert "matmul" not in errors and {"gather", "softmax"} <= set(errors)
+
+
 def test_float32_is_checked_on_lines_of_the_users_own(tmp_path):
     (tmp_path / "site-packages").mkdir()
     (tmp_path / "site-packages" / "library.py").write_text("def product(x):\n    return x.prod()\n")

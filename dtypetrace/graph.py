@@ -10,7 +10,7 @@ import difflib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, TypeVar
 
 from .errors import UnknownNameError
@@ -186,13 +186,18 @@ def last_alone(recording: Recording, witness: Witness, root: int) -> int:
     """The op that made the last numbers which have their dtype from one event alone, before they met others, or in
     which a parameter of that event itself met them; -1 where that was not recorded."""
     ops, waiting, seen = recording.ops, deque([(witness.producer, witness.event)]), set[int]()
+    by_weight = lambda n: any(i.event == root and i.holder == "parameter" for i in ops[n].inputs)
     while waiting:
         number, event = waiting.popleft()
         if 0 <= number < len(ops) and number not in seen:
             seen.add(number)
             if event == root:
-                return unmoved(ops, number)
-            if any(i.event == root and i.holder == "parameter" for i in ops[number].inputs):
+                made = unmoved(ops, number)
+                if made < 0 or ops[made].place == recording.events[root].place:
+                    return made
+                moved = takewhile(made.__ne__, first_operands(ops, number))
+                return next(filter(by_weight, moved), made)
+            if by_weight(number):
                 return number
             waiting.extend((i.producer, i.event) for i in ops[number].inputs if i.dtype == witness.dtype)
     return -1

@@ -167,6 +167,17 @@ def before_optimizer(case: Case) -> Iterator[Fix]:
     yield fix if not checks.objection(case, fix) else advise(case.here, change, why)
 
 
+def restored_state(case: Case) -> Iterator[Fix]:
+    """An optimizer's state that its load_state_dict() cast is cast back after it; in words."""
+    call = expressions.own_call(case.recording.text, case.here) if case.refused.phase == "optimizer" else None
+    if call is None or case.origin.kind != "cast" or not case.disagrees or case.born is None:
+        return
+    if expressions.last_part(call[1].func) == "load_state_dict":
+        name = quoted(case.culprit.shown)
+        why = "load_state_dict() gives an optimizer's state the dtype of its weights"
+        yield advise(case.here, f"cast {name} to {case.born} after this", why, others=alternatives.others(case))
+
+
 def cast_of_all(case: Case) -> Iterator[Fix]:
     """A cast of everything in a batch or a checkpoint leaves what is not floating alone."""
     here = graph.place_of(case.recording, case.recording.events[case.written].place) if case.written >= 0 else case.here

@@ -50,14 +50,22 @@ def storage_format(case: Collision) -> Verdict | None:
 
 
 def complex_beside_real(case: Collision) -> Verdict | None:
-    """Where complex numbers meet real ones that are no weights, complex is right: a cast to real would drop the
-    imaginary part."""
+    """Where complex numbers meet real ones that are no weights, or weights of which this line made complex numbers
+    before, complex is right: a cast to real would drop the imaginary part."""
     complexes = case.present & COMPLEX
     if len(case.present) != 2 or len(complexes) != 1:
         return None
-    if any(w.holder == "parameter" for w in case.sides if w.dtype not in complexes):
+    real = case.present - complexes
+    if any(w.holder == "parameter" for w in case.sides if w.dtype in real) and not _joined_before(case, real):
         return None
     return Verdict(next(iter(complexes)), "a cast to real numbers would drop the imaginary part")
+
+
+def _joined_before(case: Collision, real: frozenset[str]) -> bool:
+    """Whether the refused line made complex numbers of complex and real ones before."""
+    site = graph.place_of(case.recording, case.refused.place).stack[:1]
+    joins = (e for e in case.recording.events if e.how == "promotion" and e.to in COMPLEX and real <= {*e.source})
+    return any(graph.place_of(case.recording, e.place).stack[:1] == site for e in joins)
 
 
 def widened_destination(case: Collision) -> Verdict | None:
@@ -245,7 +253,7 @@ def _past_runs(case: Collision) -> list[tuple[list[_Operand], list[Frame]]]:
     for op in past:
         if (op.op, op.module, op.autocast) != (refused.op, refused.module, ""):
             continue
-        if op.phase not in ("forward", "recompute"):
+        if op.phase not in ("forward", "recompute") and not op.phase == case.refused.phase == "optimizer":
             continue
         operands = [(i.dtype, _decision(recording, i.event)) for i in op.inputs if i.dtype in FLOATING]
         # ops with one operand, such as a transpose, ran as a part of the refused call, too

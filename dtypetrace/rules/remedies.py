@@ -47,6 +47,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.frozen_half,
     at_birth.library_value,
     at_birth.before_optimizer,
+    at_birth.restored_state,
     at_use.leaves_part,
     at_use.wide_island,
     at_use.kept_wide,

@@ -92,6 +92,18 @@ AS_MADE = WIDENED.replace(" in head.to(torch.bfloat16)", " in head").replace(
     "p.data = p.data.to(torch.float32)  #!", "p.grad = None"
 )
 AS_MADE = AS_MADE.replace("made.relu()", "made.relu()  #!")
+TAKEN_ROWS = """
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            start = torch.randn(3, 8) * 0.02
+            self.rows = nn.Parameter(start)
+        def forward(self, known):
+            return torch.where(torch.tensor([[True], [False]]), self.rows[:2], known)  #!
+    net = nn.Sequential(Words(), nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).to(torch.bfloat16))
+    optimizer = torch.optim.SGD(net[0].parameters())
+    net(torch.ones(2, 8, dtype=torch.bfloat16))  #@
+"""
 ENTERED = """
     class Codec(nn.Module):
         def __init__(self):
@@ -220,6 +232,7 @@ PROGRAMS = {
     "what a fused observer was cast to": (FUSED, None),
     "trained weights that were widened": (WIDENED, None),
     "trained weights as they were made": (AS_MADE, None),
+    "rows of trained weights": (TAKEN_ROWS, "self.rows[:2] -> self.rows[:2].to(torch.bfloat16)"),
     "another model": (ENCODED, "Encoder() -> Encoder().to(torch.bfloat16)"),
     "what is computed of another model's results": (AVERAGED, None),
     "a part of a model": (PART, "nn.Conv1d(2, 4, 3) -> nn.Conv1d(2, 4, 3).to(torch.float16)"),

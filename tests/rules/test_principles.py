@@ -81,6 +81,17 @@ def test_complex_beside_real(real):
     assert decided(b.recording)[0] != "complex beside real"
 
 
+@pytest.mark.parametrize("real", ["float32", "float64"])
+def test_weights_of_which_the_line_made_complex_numbers_before(real):
+    b = RecordingBuilder()
+    spectrum, kernel = b.made("complex64"), b.made(real, "parameter").as_parameter("kernel")
+    joined = b.widened(kernel, spectrum, "einsum")
+    b.refused("einsum", spectrum, kernel, run={real: 99})
+    assert decided(b.recording)[0] != "complex beside real"
+    b.refused("einsum", spectrum, kernel, run={real: 99}, at=b.recording.events[joined.event].place)
+    both_ways(b, "complex beside real", "complex64", real)
+
+
 @pytest.mark.parametrize("half", HALVES)
 def test_widened_destination(half):
     """An average that is kept wide; but not a total that has its dtype by default, nor one narrower than its values."""
@@ -174,6 +185,17 @@ def test_ran_before(old, new):
     b.ran("relu", first)
     b.refused("linear", b.made(new), weight, at=b.ops[0].place)
     both_ways(b, "ran before", old, new)
+
+
+def test_ran_before_in_an_optimizer():
+    """A state that was restored in the dtype of the weights meets the gradient that the step widens."""
+    b = RecordingBuilder()
+    grad = b.made("float32", "cast", explicit=True)
+    b.ran("lerp_", b.made("float32"), grad, phase="optimizer")
+    b.ran("square", grad, phase="optimizer")
+    restored = b.made("float16", "cast", explicit=True)
+    b.refused("lerp_", restored, grad, phase="optimizer", module="", at=b.ops[0].place, run={"float16": 99})
+    both_ways(b, "ran before", "float32", "float16")
 
 
 def test_what_has_changed_on_both_sides_since_says_nothing():

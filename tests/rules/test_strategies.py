@@ -376,6 +376,16 @@ def test_before_optimizer():
     assert best(b) == ("before optimizer", [""]) and "before" in tried(b)["before optimizer"].why
 
 
+def test_restored_state():
+    b = program()
+    grad = b.made("float32", "cast", explicit=True, text="grad = «p.grad.float()»")
+    b.ran("lerp_", b.made("float32"), grad, phase="optimizer", text="«average.lerp_(grad, 0.1)»")
+    b.ran("square", grad, phase="optimizer")
+    restored = b.made("float16", "cast", explicit=True, text="«optimizer.load_state_dict(saved)»")
+    b.refused("lerp_", restored, grad, phase="optimizer", module="", at=b.ops[0].place, run={"float16": 100})
+    assert best(b) == ("restored state", []) and "after this" in tried(b)["restored state"].why
+
+
 def test_ready_table():
     b = program()
     table = b.made("float32", text="t = «torch.arange(9.0)»")

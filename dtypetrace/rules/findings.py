@@ -31,7 +31,7 @@ from ..records import (
     Ruling,
     Witness,
 )
-from ..source import expressions, operands
+from ..source import editing, expressions, operands
 from ..source.operands import CallOperand
 from ..source.patch import disjoint
 from ..tables import autocast, refusals
@@ -296,6 +296,11 @@ def _judged(recording: Recording, refused: Refused) -> Judged:
         weights = f"weights that are trained in {chosen.dtype}" if leaves.kind == "trained" else "another model"
         said = f"{chosen.dtype} is born here: it is computed with {weights}"
         flow = (FlowStep(leaves.place, leaves.op or "", "", chosen.dtype, chosen.dtype, "value", said=said), *flow[1:])
+    own = (place.stack[0].user for place in (culprit.origin.place, *(s.place for s in flow[:1])) if place.stack)
+    if culprit.origin.kind == "conversion" and [*own] == [True, False]:
+        made = f"{expressions.called(recording.text, flow[0].place)}() made"  # in an object, which it is taken out of
+        said = f"{chosen.dtype} comes in here: it is taken out of what {made} ({short(flow[0].place)})"
+        flow = (replace(flow[0], place=culprit.origin.place, said=said), *flow[1:])
     if culprit.dtype != chosen.dtype:
         flow = (FlowStep(site, refused.op, refused.module, chosen.dtype, culprit.dtype, "autocast"),)
     if culprit.origin.kind == "parameter" and flow and len(culprit.origin.place.stack) < len(flow[0].place.stack):
@@ -402,6 +407,7 @@ def _operand(recording: Recording, witness: Witness, measure: str | None, site: 
         origin = (
             _handed_over(recording, witness, measure, refused)
             or _of_whole_model(recording, witness, measure, refused)
+            or _taken_out(recording, origin)
             or origin
         )
     dtype = _given_by_autocast(refused, witness)
@@ -476,6 +482,14 @@ def _handed_over(recording: Recording, witness: Witness, measure: str | None, re
         return None  # it made the weight itself, from which nothing was computed since
     place, site = graph.place_of(recording, op.place), graph.place_of(recording, refused.place)
     return Origin(kind, recording.events[root].name, op.op, place) if place.user_frame != site.user_frame else None
+
+
+def _taken_out(recording: Recording, origin: Origin) -> Origin | None:
+    """The line that takes a tensor out of an object in which a library hands over its arrays."""
+    inside = bool(origin.place.stack) and not origin.place.stack[0].user
+    taken = operands.taken_out(recording.text, origin.place) if inside and origin.kind == "conversion" else None
+    outer = editing.from_user(origin.place).stack[1:]
+    return replace(origin, place=Place((taken, *outer))) if taken is not None else None
 
 
 def _left_modules(recording: Recording, number: int, root: int) -> int:

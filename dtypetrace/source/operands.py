@@ -10,9 +10,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeGuard
 
 from ..records import Frame, Place, Refused, Witness
 from ..records.text import ParsedFile, ProgramText
+from ..tables.attributes import of_tensors
 from .expressions import (
     arguments,
     assignments,
@@ -25,6 +27,7 @@ from .expressions import (
     function_around,
     given_to,
     last_part,
+    own_call,
 )
 from .expressions import number as number_of
 
@@ -356,6 +359,30 @@ def located(file: ParsedFile, frame: Frame, node: ast.expr) -> Frame:
     """The frame, as if it were running another expression of its file."""
     begin, end = file.start(node), file.end(node)
     return Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end)
+
+
+def taken_out(text: ProgramText, place: Place) -> Frame | None:
+    """Where the program takes a tensor out of what a call of its own gave it: ``batch.input_features``,
+    ``batch["mel"]``; None where it uses that in another way, too."""
+    own, frame = own_call(text, place), place.user_frame
+    statement = own[0].parents.get(own[1]) if own is not None else None
+    if own is None or frame is None or not isinstance(statement, ast.Assign):
+        return None
+    file, given = own[0], statement.targets[0]
+    scope = function_around(file, statement)
+    if not isinstance(given, ast.Name) or len(assignments_in(scope, given.id)) > 1:
+        return None
+    names = (n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == given.id and n is not given)
+    used = [file.parents[n] for n in names]
+    return located(file, frame, used[0]) if len(used) == 1 and _takes(used[0], file) else None
+
+
+def _takes(node: ast.AST, file: ParsedFile) -> TypeGuard[ast.expr]:
+    """Whether an expression takes something by its name out of an object that is no tensor."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(getattr(node.slice, "value", None), str)
+    called = isinstance(above := file.parents.get(node), ast.Call) and above.func is node
+    return isinstance(node, ast.Attribute) and not of_tensors(node.attr) and not called
 
 
 def taken_in_turn(text: ProgramText, frame: Frame, name: str) -> list[str]:

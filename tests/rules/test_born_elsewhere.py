@@ -104,6 +104,16 @@ TAKEN_ROWS = """
     optimizer = torch.optim.SGD(net[0].parameters())
     net(torch.ones(2, 8, dtype=torch.bfloat16))  #@
 """
+HANDED_OVER = """
+    import numpy as np
+    from transformers import BatchFeature
+    given = BatchFeature({"rows": np.ones((3, 4))}, tensor_type="pt")
+    x = given.rows  #!
+    nn.Linear(4, 2)(x)  #@
+"""
+KEPT = HANDED_OVER.replace('tensor_type="pt")', 'tensor_type="pt")  #!').replace(
+    "rows  #!", "rows if len(given) else None"
+)
 ENTERED = """
     class Codec(nn.Module):
         def __init__(self):
@@ -232,6 +242,8 @@ PROGRAMS = {
     "what a fused observer was cast to": (FUSED, None),
     "trained weights that were widened": (WIDENED, None),
     "trained weights as they were made": (AS_MADE, None),
+    "an object in which a library hands over": (HANDED_OVER, None),
+    "an object that is used in other ways": (KEPT, None),
     "rows of trained weights": (TAKEN_ROWS, "self.rows[:2] -> self.rows[:2].to(torch.bfloat16)"),
     "another model": (ENCODED, "Encoder() -> Encoder().to(torch.bfloat16)"),
     "what is computed of another model's results": (AVERAGED, None),

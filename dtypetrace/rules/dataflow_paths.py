@@ -69,7 +69,8 @@ def _ways(recording: Recording, origin: Place, dtype: str, numbers: bool = True)
     ways = []
     for op in recording.ops:
         own = [i for i in op.inputs if i.event in roots and (i.shape or numbers)]
-        if own and any(i.event not in roots and i.dtype in FLOATING for i in op.inputs):
+        others = {i.dtype for i in op.inputs if i.event not in roots and i.dtype in FLOATING}
+        if own and others and not (tagged(op, "join") and others == {dtype}):  # padded with zeros, it is the same table
             ways += [upstream(recording, i.producer, roots) for i in own]
     return ways
 

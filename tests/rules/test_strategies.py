@@ -396,6 +396,17 @@ def test_ready_table():
     assert best(b) == ("ready table", ["t.cos().to(torch.float16)"])
 
 
+def test_a_padded_table_is_cast_where_it_is_joined():
+    b = program()
+    table = b.made("float32", text="t = «torch.arange(9.0)»")
+    ready = b.ran("cos", table, text="t = «t.cos()»")
+    joined = b.ran("cat", ready, b.made("float32", op="zeros"), text="t = «torch.cat([t, torch.zeros(1)])»")
+    half = b.made("float16", "cast", explicit=True)
+    b.ran("mul", joined, half, out="float32", text="«t * h»")
+    b.refused("matmul", joined, half, run={"float16": 100}, text="y = «t @ h»")
+    assert best(b) == ("ready table", ["torch.cat([t, torch.zeros(1)]).to(torch.float16)"])
+
+
 def test_birth():
     b = program()
     mismatch(b, b.made("float32", text="x = «torch.ones(4, 4)»"))

@@ -392,8 +392,9 @@ def flow(recording: Recording, event: int, expected: str | None = None) -> tuple
             region = place_of(recording, current.region)
             found.append(FlowStep(region, "autocast", "", " + ".join(current.source), current.to, "autocast"))
         if (told := _told(recording, current, expected)) is not None:
-            said = f"NumPy is told {current.to} here"
-            found.append(FlowStep(told, "", "", current.to, current.to, "value", said=said))
+            cast = current.source[0] if current.source else current.to
+            said = f"NumPy is told {cast} here"
+            found.append(FlowStep(told, "", "", cast, cast, "value", said=said))
             taken = f"{current.op}() takes the array in the dtype that it has, {current.to}"
             found.append(FlowStep(place, current.op, current.module, current.to, current.to, "value", said=taken))
             continue

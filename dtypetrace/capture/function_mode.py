@@ -72,6 +72,8 @@ class FunctionMode(WatchingFunctionMode):
                 del first  # its traceback holds this frame
         if recorder.reference is not None:
             recorder.reference.called(func, args, kwargs, out)
+        if func is Tensor.numpy and recorder.values is not None:
+            recorder.arrays.left_torch(out)
         # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast
         if autocast or kwargs and "dtype" in kwargs or recorder.origins.of(out) is None or func in SHOWN_BY_CALL:
             _called(recorder, Called(thread, func, args, kwargs, out, sys._getframe(0).f_back))

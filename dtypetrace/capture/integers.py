@@ -162,26 +162,32 @@ def takes(out: Tensor) -> bool:
     return out.numel() <= HANDED and out.dtype is torch.float32
 
 
-def crosses(out: Tensor) -> bool:
-    """Whether NumPy may have lost numbers as it cast them to a tensor's dtype."""
-    return out.dtype in _WRAPPING or out.dtype is torch.float32
-
-
-def crossed(array: Any, out: Tensor) -> Counts | None:
+def crossed(source: Tensor, dtype: torch.dtype) -> Counts | None:
     """What became of numbers that NumPy still has: integers that wrap, and numbers that are equal in float32. Of others
     than whole numbers only such as lie far from zero beside what they differ by: a curve may be flat somewhere."""
-    source = torch.tensor(array, device=out.device)
-    if out.dtype is not torch.float32:
-        return _outside(source, out.dtype) if not source.dtype.is_floating_point else None
-    if source.dtype not in _FINER[out.dtype]:
+    if not dtype.is_floating_point:
+        return _gone(source) if source.is_floating_point() else _outside(source, dtype)
+    if dtype is not torch.float32:
         return None
-    counts = _merged(source.reshape(out.shape) if source.numel() == out.numel() else source, out.dtype)
+    counts = _merged(source, dtype)
     if not source.dtype.is_floating_point:
         return counts
     low, high = source.aminmax()
     size, spread = source.abs().mean(), high - low
     counted = (spread < _NEAR * size) & (spread > _FLAT * size) | (source.trunc() == source).all()
     return tuple(count * counted for count in counts)
+
+
+def _gone(table: Tensor) -> Counts | None:
+    """Numbers of those columns of a table in which all differ and lie between -1 and 1, beside such as go beyond: none
+    of them is left among integers. No number that is outside a range, and how many are gone."""
+    if table.dim() < 2 or not 1 < table.shape[-1] <= _COLUMNS:
+        return None
+    rows = table.reshape(-1, table.shape[-1])
+    sizes = rows.abs()
+    gone = ((sizes > 0) & (sizes < 1)).all(0) & (rows.amin(0) < rows.amax(0))
+    lost = gone.sum() * len(rows) * (sizes >= 1).any()
+    return lost, lost * 0, lost
 
 
 def handed(data: Any, out: Tensor) -> Counts | None:

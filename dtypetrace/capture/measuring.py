@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..tables.operators import NAMED_CASTS, tagged
-from . import cast_arrays, integers, private
+from . import private
 from .calls import LIFT_FRESH, LOCAL_SCALAR, TO_COPY, op_name
 from .holders import address
 from .increments import COPY, Call
@@ -78,14 +78,16 @@ def _handed(recorder: Session, call: Call, running: RunningCall | None) -> None:
     """Measures what became of numbers of Python's or NumPy's: as they were before NumPy cast them, if that shows."""
     assert recorder.values is not None
     number, made = call.op, call.outputs[0]
-    if integers.crosses(made) and recorder.values.looks_across(number):
-        with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
-            frame = recorder.places.outside(sys._getframe(2))
-            if (array := cast_arrays.wider(recorder, frame, made, integers.HANDED)) is not None:
-                recorder.values.crossed(number, array, made)
-                return
-    if running is not None:
-        recorder.values.handed(number, running, made)
+    wider = recorder.arrays.wider(number, made, running, recorder.places.outside(sys._getframe(2)))
+    if wider is None:
+        if running is not None:
+            recorder.values.handed(number, running, made)
+        return
+    mark = recorder.origins.of(made)
+    if mark is not None and mark.event >= 0 and recorder.origins.events[mark.event].how == "conversion":
+        recorder.origins.events[mark.event] = recorder.origins.events[mark.event]._replace(source=wider.dtypes)
+    with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
+        recorder.values.crossed(number, wider, made)
 
 
 def _is_kept(running: Any, weight: Tensor) -> bool:

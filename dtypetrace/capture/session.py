@@ -19,6 +19,7 @@ from ..records import Compared, Declared, Plan, Precision, Transfer
 from . import private
 from .births import Births
 from .calls import autocast_of
+from .cast_arrays import CastArrays
 from .clock import Clock
 from .compiled.ledger import Ledger, Repeats
 from .marks import Origins
@@ -105,6 +106,7 @@ class Session(Clock):
         self.ran_eagerly = False  # whether compiled code did
         self.ledger = Ledger()
         self.values = Values(self.origins) if numerics else None
+        self.arrays = CastArrays(self.user)
         self.updates = Updates(numerics, self._facts())
         self.reference: Reference | None = None
         self.followed: Reference | None = None

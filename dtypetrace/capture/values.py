@@ -18,6 +18,7 @@ from ..tables.dtypes import DTYPES
 from . import integers, private
 from .cached_casts import CachedCasts
 from .calls import NARROW_FLOATS, given_numbers, packets, version_of
+from .cast_arrays import Wider
 from .increments import (
     FOLLOWED,
     NARROW,
@@ -108,7 +109,6 @@ class Values:
         self._kept: dict[int, int] = {}
         self._of_integers: dict[int, int] = {}
         """Calls of each op in which integers were looked at."""
-        self._crossed: dict[int, int] = {}
         self._arrived: dict[int, tuple[int, int]] = {}
         self._sound: dict[int, tuple[int, int]] = {}
         """By op whose updates began to be lost: how many were due and done before."""
@@ -152,15 +152,9 @@ class Values:
             elif data is not None:
                 self._count_integers(number, integers.handed(data, out), out)
 
-    def looks_across(self, number: int) -> bool:
-        """Whether it is looked once more for the array from which NumPy cast what a call of op ``number`` takes."""
-        calls = self._crossed[number] = self._crossed.get(number, 0) + 1
-        return calls <= integers.CALLS
-
-    def crossed(self, number: int, array: Any, out: Tensor) -> None:
-        """Measures what a cast of NumPy's made of the first numbers of a tensor, which an array of one dimension still
-        has."""
-        self._count_integers(number, integers.crossed(array, out), out)
+    def crossed(self, number: int, wider: Wider, out: Tensor) -> None:
+        """Measures what a cast of NumPy's made of the numbers of a tensor."""
+        self._count_integers(number, integers.crossed(wider.numbers, wider.dtypes[-1]), out)
 
     def taken(self, number: int, source: Tensor) -> None:
         """Measures whether a number that Python takes as an integer, in a call of op ``number``, may be one."""

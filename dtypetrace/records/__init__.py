@@ -108,7 +108,8 @@ class Event:
     place: int
     module: str
     source: tuple[str, ...]
-    """The floating dtypes of its operands."""
+    """The floating dtypes of its operands; of a conversion, the dtype to which NumPy is known to have cast its
+    numbers before."""
     to: str
     parents: tuple[int, ...] = ()
     reads: tuple[Read, ...] = ()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,7 +28,7 @@ from ..capture.running import ARGS, FUNCTION, KWARGS
 from ..records import FORWARD
 from ..tables.operators import tagged
 from .calls import Done, tensors_of
-from .engine import EVERY, Followed
+from .engine import EVERY, Followed, Written
 from .follower import Follower
 from .operators import RERUN, VIEW
 
@@ -62,6 +62,8 @@ LARGEST_OWN, LARGE_ELEMENTS = 1 << 24, 1 << 26
 milliseconds."""
 LARGEST_GIVEN, _MOST_GIVEN = 1 << 14, 64
 """Numbers of the longest list that is read a second time, and how many lists are kept for later steps."""
+_MUCH_OF = 2.0**-12
+"""How much of what a tensor's numbers differ by a cast must have changed, so that they are its reference."""
 LARGEST_PRODUCT = 1 << 23
 """Multiplications of the largest matmul or convolution that is checked: a few milliseconds."""
 LARGEST_OWN_PRODUCT, LARGE_PRODUCTS = 1 << 26, 1 << 28
@@ -87,8 +89,9 @@ class SpotChecks(Follower):
         self._left, self._large_left, self._large_writes = CALLS, LARGE_ELEMENTS, LARGE_ELEMENTS
         self._products_left = LARGE_PRODUCTS
         self._wide_left, self._wide_passed = CALLS_IN_FLOAT32, PASSED_IN_FLOAT32
-        self._given: list[tuple[Ref, int, Tensor, int]] = []
-        """Tensors that the program made from its numbers or by a cast, with their versions, the numbers and the op."""
+        self._given: list[_Given] = []
+        self._any_shared = False
+        """Whether any shares its memory with NumPy."""
         self._growing_left = _CALLS_OF_GROWING
         self._halfway: dict[int, Tensor] = {}
         """By op: the error after half of its calls."""
@@ -152,23 +155,31 @@ class SpotChecks(Follower):
 
     def _know_given(self, call: Done) -> None:
         """The numbers from which the program made a tensor are its reference."""
+        made, frame = call.out, self._recorder.places.outside(sys._getframe(1))
+        if not made.dtype.is_floating_point or made.numel() > LARGEST_GIVEN and made.dtype is torch.float64:
+            return
         calls = self._recorder.thread_state().calls
         running = calls[-1] if calls else None
         if running is not None:
             data = given_numbers(running[FUNCTION], running[ARGS], running[KWARGS])
         else:
-            places = self._recorder.places
-            data = searched_frames.constructed_from(self._recorder, places.outside(sys._getframe(1)))
+            data = searched_frames.constructed_from(self._recorder, frame)
             data = data if are_numbers(data) else None
-        if data is None or call.out.numel() > LARGEST_GIVEN or not call.out.dtype.is_floating_point:
+        wider = self._recorder.arrays.wider(call.number, made, running, frame)
+        if wider is not None:
+            much = wider.dtypes[-1].is_floating_point and _lost_much(wider.numbers, made)
+            data = wider.numbers if much else None
+        elif made.numel() > LARGEST_GIVEN:
+            data = None
+        if data is None:
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
-            wide = self._shadows.wide_of(call.out.dtype)
-            exact = torch.as_tensor(data, dtype=wide).to(call.out.device, copy=True)
-            if exact.shape == call.out.shape:
-                self._keep_exact(call.out, exact, call.number)
-                self._shadows.give(call.out, exact.clone()).makers = (call.number,)
-                self._saw(call.number, [Followed(call.out, exact, exact, None)])
+            wide = self._shadows.wide_of(made.dtype)
+            exact = torch.as_tensor(data, dtype=wide).to(made.device, copy=True)
+            if exact.shape == made.shape:
+                self._keep_exact(made, exact, call.number, shared=wider is not None)
+                self._shadows.give(made, exact.clone()).makers = (call.number,)
+                self._saw(call.number, [Followed(made, exact, exact, None)])
 
     def _know_cast(self, call: Done) -> None:
         """What the program casts to fewer digits may be used long after the cast, such as a table of noise levels."""
@@ -180,17 +191,39 @@ class SpotChecks(Follower):
                 with private.DisableTorchFunction(), private.DisableTorchDispatch():
                     self._keep_exact(call.out, exact.clone(), call.number)
 
-    def _keep_exact(self, tensor: Tensor, exact: Tensor, number: int) -> None:
-        alive = [known for known in self._given if known[0]() is not None]
-        self._given = [*alive[1 - _MOST_GIVEN :], (Ref(tensor), version_of(tensor), exact, number)]
+    def _keep_exact(self, tensor: Tensor, exact: Tensor, number: int, shared: bool = False) -> None:
+        alive = [known for known in self._given if known.tensor() is not None][1 - _MOST_GIVEN :]
+        room = MOST_BYTES - exact.nbytes
+        while sum(known.exact.nbytes for known in alive) > room:
+            del alive[0]
+        made = tensor.detach().clone() if shared else None
+        self._given = [*alive, _Given(Ref(tensor), version_of(tensor), exact, number, made)]
+        self._any_shared = any(known.made is not None for known in self._given)
 
     def _forget(self) -> None:
         """Drops the references, but for those of numbers that the program gave and that have not changed since."""
         self._shadows.clear()
-        for alive, version, exact, number in self._given if self.on else ():
-            tensor = alive()
-            if tensor is not None and version_of(tensor) == version:
-                self._shadows.give(tensor, exact.clone()).makers = (number,)
+        for known in self._given if self.on else ():
+            tensor = known.tensor()
+            if tensor is not None and known.is_of(tensor):
+                self._shadows.give(tensor, known.exact.clone()).makers = (known.number,)
+
+    def _follow(self, call: Done, written: Written | None) -> None:
+        if self._any_shared:
+            self._look_at_shared(call)
+        super()._follow(call, written)
+
+    def _look_at_shared(self, call: Done) -> None:
+        """Drops the references of tensors into whose memory NumPy has written since."""
+        memory = {t.untyped_storage()._cdata for t in tensors_of(call[2:4])}
+        for known in [known for known in self._given if known.made is not None]:
+            tensor = known.tensor()
+            if tensor is None or tensor.untyped_storage()._cdata not in memory:
+                continue
+            with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
+                if version_of(tensor) == known.version and not known.is_of(tensor):
+                    self._shadows.forget(tensor)
+                    self._given = [other for other in self._given if other is not known]
 
     def _keep_backward(self, call: Done, kind: int) -> None:
         """A small op in 16 bits of the backward pass is kept on the tape, unfollowed: only trials make it again."""
@@ -350,6 +383,35 @@ class SpotChecks(Follower):
     def stop(self) -> None:
         super().stop()
         self._recorder.unfollowed(self)
+
+
+class _Given(NamedTuple):
+    """A tensor that the program made from its numbers or by a cast, and what is known of it since."""
+
+    tensor: Ref
+    version: int
+    exact: Tensor
+    number: int
+    """The op that made it."""
+    made: Tensor | None
+    """Its numbers, where NumPy may change them unseen."""
+
+    def is_of(self, tensor: Tensor) -> bool:
+        """Whether the tensor has the numbers that it was made with."""
+        return version_of(tensor) == self.version and (
+            self.made is None or bool(((tensor == self.made) | (tensor != tensor)).all())
+        )
+
+
+def _lost_much(numbers: Tensor, made: Tensor) -> bool:
+    """Whether a cast changed numbers by much of what they differ by: by less, nothing shows that is computed from
+    them."""
+    with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
+        true, changed = numbers.double(), made.detach().double()
+        columns = true.dim() == 2 and true.shape[1] < true.shape[0]
+        true, changed = (t if columns else t.reshape(-1, 1) for t in (true, changed))
+        apart = torch.minimum(true.std(0), true.diff(dim=0).abs().mean(0))
+        return bool(((changed - true).abs().mean(0) > _MUCH_OF * apart).any())
 
 
 def _work(call: Done) -> int:

@@ -74,7 +74,7 @@ def find(run: Run) -> list[Finding]:
     for v in run.recording.values:
         if v.op not in spoilt or not is_cast(run.ops[v.op]) and _from_wrapped(run, v.op, spoilt):
             continue
-        f = _judged(run, v)
+        f = _of_array(run, v) if _crosses(run, v.op) else _judged(run, v)
         if f is not None and f.culprit is not None:
             at = f.culprit.origin.place.stack[:1] or f.site.stack[:1]
             found.setdefault((f.code, *((frame.file, frame.line) for frame in at)), f)
@@ -100,7 +100,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
         return _imaginary(run, v, op) if v.spoilt >= _FRACTIONS * v.exact else None
     if made in REAL:
         return _merged(run, v, op) if v.spoilt >= _MERGED * v.exact else None
-    if not floats and (is_cast(op) or name_of(op) == "copy" or _crosses(run, v.op)):
+    if not floats and (is_cast(op) or name_of(op) == "copy"):
         return _wrapped(run, v, op) if not (_taken_apart(run, v) or _is_phase(run, v.op)) else None
     if tagged(op, "not"):
         return _inverted(run, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
@@ -113,6 +113,20 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if not is_cast(op):
         return _cut_off(run, v.op, v.op, v.spoilt, v.exact)
     return _of_large(run, v, op)
+
+
+def _of_array(run: Run, v: Value) -> Finding | None:
+    """Of numbers that NumPy cast before they became a tensor: bits and rests that a program takes in other ways than by
+    a cast that it writes are meant."""
+    op = run.ops[v.op]
+    known = run.recording.events[run.event_of(v.op)]
+    if known.source[0] in REAL:
+        return _merged(run, v, op) if v.spoilt >= _MERGED * v.exact else None
+    if known.told < 0:
+        return None
+    if not v.spoilt:
+        return _emptied_by_numpy(run, v, op) if v.cut >= _FEWEST and _joins_floats(run, v.op) else None
+    return _cast_by_numpy(run, v, op) if not (_taken_apart(run, v) or _is_phase(run, v.op)) else None
 
 
 def _of_large(run: Run, v: Value, op: Op) -> Finding | None:
@@ -212,10 +226,7 @@ _FEW_CALLS = 3
 def _crosses(run: Run, number: int) -> bool:
     """Whether an op makes a tensor of an array that NumPy cast."""
     event = run.event_of(number) if name_of(run.ops[number]) == "lift_fresh" else -1
-    return event >= 0 and run.recording.events[event].op in _OF_ARRAYS
-
-
-_OF_ARRAYS = frozenset({"from_numpy", "as_tensor", "tensor", "asarray"})
+    return event >= 0 and bool(run.recording.events[event].source)
 
 
 def _unchecked(run: Run, number: int) -> bool:
@@ -387,8 +398,6 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     origin = Origin("cast" if is_cast(op) else "factory", None, op.op, place)
     culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
     flow: tuple[FlowStep, ...] = ()
-    if _crosses(run, v.op):
-        return _cast_by_numpy(run, v, op)
     limit = f"limit the numbers to the range of {made} first" if source in REAL else f"keep these numbers in {source}"
     wider = "cast to int64 first" if made == "int32" else "cast to int32 or float32 first"
     fix = advise(place, limit if is_cast(op) else wider)
@@ -421,9 +430,9 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
 
 def _cast_by_numpy(run: Run, v: Value, op: Op) -> Finding:
     """Integers that NumPy cast to fewer bits before they became a tensor."""
-    made, event = op.outputs[0], run.event_of(v.op)
-    origin = run.origin(event, None)
-    called = run.recording.events[event].op
+    event = run.event_of(v.op)
+    origin, known = run.origin(event, None), run.recording.events[event]
+    made, called = next(iter(known.source), known.to), known.op
     culprit = Operand(0, f"result of {called}", made, op.shape, op.device, None, origin)
     fix = advise(origin.place, "keep these numbers in the dtype that they have before this cast")
     said = f"{v.spoilt:,} of {v.exact:,} numbers were outside the range of {made} when NumPy cast them, and wrap around"
@@ -474,7 +483,7 @@ def _store_of(run: Run, v: Value, op: Op) -> int:
         reads = [r.event for r in run.recording.events[event].reads] if event >= 0 else []
         if not reads:
             return -1
-    elif op.outputs[0] in REAL or _crosses(run, v.op):
+    elif op.outputs[0] in REAL:
         return -1
     takers = run.below([v.op], lambda n: run.moves(n) and not writes(run.ops[n]), _FAR)
     stores = (n for n, at in takers if writes(run.ops[n]) and 0 not in at)
@@ -521,6 +530,26 @@ def _emptied(run: Run, v: Value, op: Op) -> Finding:
     said = f"{v.cut:,} of {v.exact:,} sampled numbers lie between -1 and 1, and are 0 in {made}"
     title = f"a cast to {made} makes zeros of numbers that are computed with"
     return found_at(run, op, "DT203", culprit, fix, source=source, made=made, how="cast", said=said, title=title)
+
+
+def _joins_floats(run: Run, number: int) -> bool:
+    """Whether what an op made is put beside floating numbers that do not come from it."""
+    stays = lambda n: run.moves(n) or is_cast(run.ops[n])
+    uses = ((n, at) for n, at in run.below([number], stays, _FAR) if tagged(run.ops[n], "join"))
+    return any(i.dtype in REAL for n, at in uses for index, i in enumerate(run.ops[n].inputs) if index not in at)
+
+
+def _emptied_by_numpy(run: Run, v: Value, op: Op) -> Finding:
+    """Numbers between -1 and 1 of which NumPy made zeros, in a table that is used as floating numbers."""
+    event = run.event_of(v.op)
+    origin, known = run.origin(event, None), run.recording.events[event]
+    made = known.source[0]
+    culprit = Operand(0, f"result of {known.op}", made, op.shape, op.device, None, origin)
+    fix = advise(origin.place, "keep these numbers in the dtype that they have before this cast")
+    said = f"{v.cut:,} sampled numbers, whole columns, lie between -1 and 1, and are 0 in {made}"
+    title = f"NumPy's cast to {made} makes zeros of numbers that are computed with"
+    begins = graph.flow(run.recording, event, None)
+    return found_at(run, op, "DT203", culprit, fix, begins=begins, made=made, how="cast", said=said, title=title)
 
 
 def _used_as_numbers(run: Run, number: int) -> bool:

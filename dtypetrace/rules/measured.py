@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import inf, prod
 
 from .. import graph
-from ..records import FORWARD, Compared, Finding, Fix, Op, Place, Precision
+from ..records import FORWARD, Compared, Event, Finding, Fix, Op, Place, Precision
 from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import listed, quoted, share
@@ -282,7 +282,7 @@ def _said_of_result(losses: Losses, number: int, cause: Cause) -> str:
     p, op = losses.of[number], losses.run.ops[number]
     at = short(losses.run.place(op))
     where = f" of {op.module}" if op.module else f" ({at})" if at and number != cause.op else ""
-    result = f"{'later, ' if number != cause.op else ''}the result of {quoted(op.op)}{where}"
+    result = f"{'later, ' if number != cause.op else ''}the result of {quoted(_called(losses.run, number))}{where}"
     if p.others:
         chosen = f"of what {quoted(op.op)}{where} chooses" if p.apart else f"of the indices from {quoted(op.op)}{where}"
         return f"in higher precision {p.others:.0%} {chosen} would be others"
@@ -356,16 +356,19 @@ def _at_op(
     added = cause.rounded >= 0 and tagged(run.ops[cause.rounded], "sum")
     begins = [cause.rounded if added and n == blamed else n for n in sorted(rounded)]
     notes = [consequence, *_begins(losses, begins, made)]
+    culprit, said = decision.culprit, _said(p, cause, made, _called(run, cause.op))
+    if _by_numpy(run, blamed) is not None:
+        culprit = replace(culprit, name=f"result of {_called(run, blamed)}")
     return found_at(
         run,
         op,
         code,
-        decision.culprit,
+        culprit,
         _fix(losses, cause, decision, blamed, sorted(rounded)),
         begins=decision.begins,
         made=made,
-        said=_said_of_cut(losses.of[blamed], made) if _is_cut(losses, blamed) else _said(p, cause, made, op.op),
-        title=_title(p, op, made, named if gone else ""),
+        said=_said_of_cut(losses.of[blamed], made) if _is_cut(losses, blamed) else said,
+        title=_title(run, p, cause, made, named if gone else ""),
         notes=tuple(notes),
     )
 
@@ -398,11 +401,26 @@ _LITTLE = 2.0**-8
 """The part of a sum that comes from its smaller operand, at most, where the larger one makes the error."""
 
 
-def _title(p: Precision, op: Op, made: str, zero: str) -> str:
+def _title(run: Run, p: Precision, cause: Cause, made: str, zero: str) -> str:
     """The title where the code's own does not say it; ``zero``: the parameters whose whole gradient is zero."""
     if zero:
         return f"the gradient of {zero} is zero"
-    return f"{quoted(op.op)} chooses by what {made} cannot tell apart" if p.others else ""
+    if _by_numpy(run, cause.op) is not None:
+        end = {"infinite": " that are outside its range", "flushed": ", and makes zeros of them"}.get(cause.how, "")
+        return f"NumPy casts numbers to {made}{end}"
+    return f"{quoted(run.ops[cause.op].op)} chooses by what {made} cannot tell apart" if p.others else ""
+
+
+def _by_numpy(run: Run, number: int) -> Event | None:
+    """The event of an op that makes a tensor of numbers which NumPy cast before; None for any other op."""
+    event = event_of_output(run, number) if name_of(run.ops[number]) == "lift_fresh" else -1
+    return run.recording.events[event] if event >= 0 and run.recording.events[event].source else None
+
+
+def _called(run: Run, number: int) -> str:
+    """An op's name, for what NumPy cast that of the call which took it."""
+    known = _by_numpy(run, number)
+    return known.op if known is not None else run.ops[number].op
 
 
 def _of_one_cast(losses: Losses, cause: Cause) -> bool:
@@ -428,6 +446,8 @@ def _damaged(losses: Losses, cause: Cause, number: int) -> Damaged:
     narrow = min((i for i in op.inputs if i.dtype in REAL), key=lambda i: DTYPES[i.dtype].digits, default=None)
     if p.introduced < LOST * p.total and narrow is not None and wider(made, narrow.dtype):
         made, event = narrow.dtype, narrow.event
+    known = _by_numpy(run, number)
+    made = known.source[0] if known is not None else made
     rounded = cause.how not in ("infinite", "flushed")
     carried, grows = losses.comes_back(number), cause.how in ("amplified", "miscounted") and losses.grows(number)
     return Damaged(run, number, made, event, rounded, carried, grows)
@@ -485,6 +505,9 @@ def _fix(losses: Losses, cause: Cause, decision: Decision, number: int, rounded:
     run = losses.run
     op, made = run.ops[number], decision.culprit.dtype
     site, origin = run.place(op), decision.culprit.origin.place
+    if (known := _by_numpy(run, number)) is not None:
+        wider_there = from_birth(run, decision.culprit, decision.event, [number]) if known.told >= 0 else None
+        return wider_there or advise(origin, "keep these numbers in the dtype that they have before NumPy casts them")
     wide = "float32" if wider("float32", made) else "float64"
     if cause.how == "infinite" and not decision.itself:
         cast = any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
@@ -559,17 +582,19 @@ def _begins(losses: Losses, rounded: list[int], made: str) -> list[str]:
     if not rounded:
         return []
     several = len(rounded) > 1
-    ops = listed([_named(losses.run, n) if several else quoted(losses.run.ops[n].op) for n in rounded])
+    ops = listed([_named(losses.run, n) if several else quoted(_called(losses.run, n)) for n in rounded])
     errors = listed([f"{losses.of[n].introduced:.1%}" for n in rounded])
     if several:
         to = f" to {made}" if all(made in losses.run.ops[n].outputs for n in rounded) else ""
         return [f"the error begins in {ops}, which round{to} (errors of {errors})"]
+    if _by_numpy(losses.run, rounded[0]) is not None:
+        return [f"the error begins where NumPy casts these numbers to {made} (an error of {errors})"]
     return [f"the error begins in {ops}, which rounds to {made} (an error of {errors})"]
 
 
 def _named(run: Run, number: int) -> str:
-    op, at = run.ops[number], short(run.place(run.ops[number]))
-    return f"{quoted(op.op)} ({at})" if at else quoted(op.op)
+    name, at = quoted(_called(run, number)), short(run.place(run.ops[number]))
+    return f"{name} ({at})" if at else name
 
 
 def _both_wide(run: Run, number: int, rounded: list[int], wide: str) -> Fix:

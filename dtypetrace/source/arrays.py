@@ -17,7 +17,7 @@ from ..records import Frame, Place
 from ..records.text import ParsedFile, ProgramText
 from . import attributes
 from .decisions import At, Finder, spelled
-from .expressions import Function, assignments_in, call_at, dotted, function_around, given_to, last_part
+from .expressions import Assignment, Function, assignments_in, call_at, dotted, function_around, given_to, last_part
 from .operands import located
 
 _TAKES = frozenset({"from_numpy", "as_tensor", "tensor", "asarray"})
@@ -57,23 +57,44 @@ _Ends = Iterator[_End] | None
 """None where it is unclear."""
 
 
-def told(text: ProgramText, place: Place, dtype: str) -> Frame | None:
-    """The literal by which NumPy was told the dtype of the array that the call at a place takes.
+def told(text: ProgramText, place: Place, dtype: str, known: bool = False) -> Frame | None:
+    """The literal by which NumPy was told the dtype of the array that the call at a place takes. ``known``: the array
+    was cast to that dtype, perhaps before another one.
 
-    None where no one literal did, or the array is an index somewhere: it would be none in another dtype.
+    None where no one literal did, or, if it is not known, the array is an index somewhere: it would be none in another
+    dtype.
     """
     frame = place.stack[0] if place.stack else None
     call = call_at(text, frame) if frame is not None and frame.user else None
-    if frame is None or call is None or last_part(call.func) not in _TAKES or not call.args:
+    takes = last_part(call.func) if call is not None else ""
+    if frame is None or call is None or not (takes in _TAKES or known and takes.endswith("Tensor")) or not call.args:
         return None
-    finder = _Arrays(text, place, call)
+    finder = _Arrays(text, place, call, dtype if known else "")
     ends = list(finder.array(At(frame.file, call.args[0], 0)))
     found = {e.at.node if e.at is not None else None: e.at for e in ends if e.dtype == dtype}
-    at = next(iter(found.values())) if len(found) == 1 and _UNCLEAR not in ends else None
+    one = len({e.node.lineno if e is not None and known else n for n, e in found.items()}) == 1
+    at = next(iter(found.values())) if one and (known or _UNCLEAR not in ends) else None
     file = text.parsed(at.file) if at is not None else None
-    if at is None or file is None or finder.indexes():
+    if at is None or file is None or not known and finder.indexes() or known and _takes_bits(file, at.node):
         return None
     return located(file, Frame(at.file, 0, _qualified(file, at.node), True), at.node)
+
+
+def _takes_bits(file: ParsedFile, literal: ast.expr) -> bool:
+    """Whether what a literal casts are bits or a rest, which a program takes of larger numbers."""
+    above = file.parents.get(literal)
+    call = file.parents.get(above) if isinstance(above, ast.keyword) else above
+    parts = [call.func, *call.args] if isinstance(call, ast.Call) else []
+    taken = [n for part in parts for n in ast.walk(part)]
+    names = {n.id for n in taken if isinstance(n, ast.Name)}
+    scope = function_around(file, literal)
+    taken += [
+        n for name in names for a in assignments_in(scope, name) if a.value is not None for n in ast.walk(a.value)
+    ]
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, _OF_BITS) for n in taken)
+
+
+_OF_BITS = ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift, ast.Mod
 
 
 def may_change(file: ParsedFile, literal: ast.expr) -> bool:
@@ -89,10 +110,11 @@ def reads_memory(node: ast.expr) -> bool:
 
 
 class _Arrays(Finder):
-    """Follows one array."""
+    """Follows one array. cast: the dtype that it had, though it may have been cast to another one since."""
 
-    def __init__(self, text: ProgramText, place: Place, call: ast.Call) -> None:
+    def __init__(self, text: ProgramText, place: Place, call: ast.Call, cast: str = "") -> None:
         super().__init__(text, place)
+        self.cast = cast
         self.seen: set[ast.expr] = {call}
         self.names: set[str | None] = set()
 
@@ -152,11 +174,34 @@ class _Arrays(Finder):
         scope = function_around(file, at.node)
         found = [n for s in ast.walk(scope) if function_around(file, s) is scope for n in _bound_by(s, name)]
         own = (a for a in assignments_in(scope, name) if function_around(file, a) is scope)
-        found += [value for a in own for value in given_to(a, name)]
+        parts: list[At] = []
+        for assignment in own:
+            part = list(self._part(assignment, name))
+            parts += part
+            found += [] if part else given_to(assignment, name)
+        if self.cast:  # what else may be stored there is no other array
+            found = [value for value in found if value is not None]
+        elif None in found:
+            return []
+        parts += _known(at, found)
         if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) or not _takes(scope, name):
-            return _known(at, found)
+            return parts
         given = self._given(at, scope, name)
-        return [*_known(at, found), *given] if given and None not in found else []
+        return [*parts, *given] if given else []
+
+    def _part(self, assignment: Assignment, name: str) -> Iterator[At]:
+        """What a name gets of several values that a function of the program returns; nothing where that is unclear."""
+        target = assignment.targets[0] if isinstance(assignment, ast.Assign) else None
+        call = assignment.value
+        if not isinstance(target, ast.Tuple) or not isinstance(call, ast.Call):
+            return
+        called = last_part(call.func)
+        own = [(path, f) for path in self.files for f in self._functions(path, called)]
+        returned = _returned(*own[0]) if len(own) == 1 else []
+        values = [r.node.elts if isinstance(r.node, ast.Tuple) else [] for r in returned]
+        if all(len(v) == len(target.elts) for v in values):
+            for at, value in zip(returned, values):
+                yield from (At(at.file, v, -1) for t, v in zip(target.elts, value) if dotted(t) == name)
 
     def _held(self, at: At, node: ast.Attribute) -> list[At]:
         """What an attribute may hold; nothing where that is unclear."""
@@ -177,11 +222,15 @@ class _Arrays(Finder):
         module = (dotted(owner) or "").partition(".")[0] if owner is not None else ""
         if module == "torch" or name in ("to", "tensor"):
             return None
-        dtype = _dtype_given(call, name)
-        if dtype is not None:
-            return self._dtypes(At(at.file, dtype, at.level))
-        imported = module in _imported(file)
+        dtype, imported = _dtype_given(call, name), module in _imported(file)
         moved = owner if owner is not None and not imported else next(iter(call.args), None)
+        if self.cast and spelled(call.func):  # np.uint16(array)
+            dtype = call.func
+        if dtype is not None:
+            ends = list(self._dtypes(At(at.file, dtype, at.level)))
+            if self.cast and moved is not None and all(e.dtype != self.cast for e in ends):
+                ends += self.array(At(at.file, moved, at.level))
+            return iter(ends)
         if name in _MOVES and moved is not None:
             return self._each([At(at.file, moved, at.level)])
         return iter([_End("float64")]) if imported and name in _FLOAT64 else None

@@ -44,7 +44,7 @@ class Known:
     names: dict[tuple[int, str], str] = field(default_factory=dict)
     regions: dict[int, Place | None] = field(default_factory=dict)
     assigned: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    told: dict[tuple[int, str], Place | None] = field(default_factory=dict)
+    told: dict[tuple[int, str, bool], Place | None] = field(default_factory=dict)
 
 
 def with_facts(recording: Recording, known: Known | None = None) -> Recording:
@@ -79,9 +79,10 @@ class _Finder:
             named = replace(event, name=self._name(event))
             return self._born(named)
         if event.op == "from_numpy" and (made := self._constructor(event.place)):
-            return replace(event, how="factory", op=made)
+            event = replace(event, how="factory", op=made)
+            return self._told(event) if event.source else event
         if event.how == "conversion" and not event.explicit:
-            return replace(event, told=self._told(event))
+            return self._told(event)
         if event.how == "autocast":
             return replace(event, region=self._region(event))
         return event
@@ -130,14 +131,17 @@ class _Finder:
         name = (callee(self.text, frame) or "").rpartition(".")[2] if frame is not None else ""
         return name if name.endswith("Tensor") else ""
 
-    def _told(self, event: Event) -> int:
-        """The place of the literal by which NumPy was told the dtype of the array that was converted, else -1."""
-        key = event.place, event.to
-        if key not in self.known.told:
-            frame = arrays.told(self.text, self._place(event.place), event.to)
-            self.known.told[key] = Place((frame,)) if frame is not None else None
-        found = self.known.told[key]
-        return self._number(found) if found is not None else -1
+    def _told(self, event: Event) -> Event:
+        """With the place of the literal by which NumPy was told the dtype of the array that was converted; if its
+        numbers are known to have been cast, to the first of several dtypes for which there is one."""
+        for dtype in event.source or (event.to,):
+            key = event.place, dtype, bool(event.source)
+            if key not in self.known.told:
+                frame = arrays.told(self.text, self._place(event.place), *key[1:])
+                self.known.told[key] = Place((frame,)) if frame is not None else None
+            if (found := self.known.told[key]) is not None:
+                return replace(event, source=(dtype,) if event.source else (), told=self._number(found))
+        return replace(event, source=event.source[-1:])
 
     def _reads(self, event: Event) -> tuple[Read, ...]:
         found = self.known.reads.get((event.place, event.reads))

@@ -38,18 +38,24 @@ def before(
     passed = func is COPY or isinstance(args[0], (list, tuple)) or args[0].dtype is torch.float32
     if not passed or recorder.phase(thread, recorder.place(thread, frame)) != "optimizer":
         try:
-            values.increments.before(func, args, kwargs, once=not passed and _is_weight(recorder, args[0]))
+            values.increments.before(func, args, kwargs, once=not passed and _is_part(recorder, args[0]))
         except Exception as error:
             _give_up(recorder, error)
 
 
-def _is_weight(recorder: Session, tensor: Tensor) -> bool:
-    """Whether a tensor is a parameter, or its ``.data``: an adapter is merged into it only once."""
+def _is_part(recorder: Session, tensor: Tensor) -> bool:
+    """Whether a tensor is a parameter, or its ``.data``: an adapter is merged into it only once. Or a new one that was
+    picked from another, as in ``x[rows] += y``, which puts it back."""
     if isinstance(tensor, torch.nn.Parameter):
         return True
     mark = recorder.origins.of(tensor)
     made = recorder.ops[mark.op] if mark is not None and mark.op >= 0 else None
-    return made is not None and tagged(made.op, "cuts") and any(i.parameter for i in made.inputs)
+    if made is None:
+        return False
+    return tagged(made.op, "cuts") and any(i.parameter for i in made.inputs) or made.func is _PICK
+
+
+_PICK = torch.ops.aten.index.Tensor
 
 
 def long_path(recorder: Session, call: Call, running: RunningCall | None) -> None:

@@ -35,7 +35,7 @@ def find(run: Run) -> list[Finding]:
     found: dict[tuple[object, ...], Finding] = {}
     lost: list[tuple[Op, Value, Input]] = []
     low, kept = compensated.low_orders(run)
-    for v in (*run.recording.values, *_put_back_unchanged(run)):
+    for v in run.recording.values:
         op = run.ops[v.op]
         if is_cast(op):
             if v.due and op.count >= _MANY and _lost(run, v) and _judged(run, op, Input(op.outputs[0], shape=op.shape)):
@@ -47,6 +47,7 @@ def find(run: Run) -> list[Finding]:
             target is not None
             and stands_still(run, v)
             and _judged(run, op, target)
+            and _put_back(run, v.op)
             and not (v.op in low or target.event in kept or compensated.low_order(run, v.op))
             and (v.drift >= _DRIFT or not _streams(run.recording, op, v.kept))
             and not _fades(run, v)
@@ -54,24 +55,22 @@ def find(run: Run) -> list[Finding]:
             lost.append((op, v, target))
     for op, v, target in (*lost, *_never_decays(run)):
         f = _finding(run, op, v, target)
-        origin = f.culprit.origin.place.stack[:3] if f.culprit else ()
-        found.setdefault((origin, f.site.file, f.site.line), f)
+        origin = f.culprit.origin.place.stack if f.culprit else ()
+        found.setdefault((origin[: 1 if origin and origin[0].user else 3], f.site.file, f.site.line), f)
     return list(found.values())
 
 
-def _put_back_unchanged(run: Run) -> Iterator[Value]:
-    """What was measured of parts that are picked from a tensor, changed, and put back (``x[rows] += y``), where they
-    should change and did not."""
-    for p in (*run.recording.spot_checks, *run.recording.precisions):
-        op = run.ops[p.op]
-        if 0 <= p.changed < LEAST_MOVED and p.op in run.values and writes(op) and op.inputs[0].producer >= 0:
-            picked = run.ops[op.inputs[0].producer].inputs
-            base = picked[0].producer if picked else -1
-            if any(writes(u) and u.inputs[0].producer == base for u in (run.ops[n] for n in run.users[p.op])):
-                yield replace(run.values[p.op], due=_SHARE, done=round(_SHARE * p.changed))
-
-
-_SHARE = 1000
+def _put_back(run: Run, number: int) -> bool:
+    """Whether an op changes no tensor that was picked from another, or one that is put back, as in ``x[rows] += y``,
+    again and again into the same."""
+    op = run.ops[number]
+    picked = run.ops[op.inputs[0].producer] if writes(op) and op.inputs and op.inputs[0].producer >= 0 else None
+    if picked is None or not tagged(picked, "picks") or not picked.inputs:
+        return True
+    base = picked.inputs[0].producer
+    made = next((n for n in graph.first_operands(run.ops, base) if not writes(run.ops[n])), -1)
+    again = made < 0 or op.count > LEAST_STEPS * run.ops[made].count
+    return again and any(writes(u) and u.inputs[0].producer == base for u in (run.ops[n] for n in run.users[number]))
 
 
 def stands_still(run: Run, v: Value) -> bool:

@@ -261,6 +261,30 @@ def test_rows_that_are_picked_changed_and_put_back(dtype, found, tmp_path):
     assert [code for code, _ in said(tmp_path, RATINGS.format(dtype=dtype))[1]] == found
 
 
+LATE = """
+counts = torch.zeros(8, dtype=torch.{dtype})
+for _ in range(1200):
+    counts[torch.arange(4)] += 1
+print(counts.sum().item())
+"""
+FRESH = """
+for _ in range(20):
+    x = torch.randn(64, 8).bfloat16()
+    y = x.clone()
+    y[x[:, 0] > 0] += 0.001 * x[x[:, 0] > 0]
+print(y.sum().item())
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(LATE.format(dtype="bfloat16"), ["DT307"]), (LATE.format(dtype="float32"), []), (FRESH, [])],
+    ids=["late", "in float32", "in a new tensor each time"],
+)
+def test_rows_that_change_no_more_after_many_calls(text, found, tmp_path):
+    assert [code for code, _ in said(tmp_path, text)[1]] == found
+
+
 NEAR = """
 from torch.nn import functional as F
 torch.manual_seed(6)

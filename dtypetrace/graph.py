@@ -132,13 +132,13 @@ _BY_ENGINE = "_to_copy"
 
 def _of_forward(recording: Recording, event: int) -> int:
     """The event itself; or, where the engine cast a gradient back to the dtype that a value had before the program cast
-    it, that of this value: a gradient has the dtype of what it is the gradient of."""
+    or widened it, that of this value: a gradient has the dtype of what it is the gradient of."""
     made = recording.events[event] if event >= 0 else None
     if made is None or made.how != "cast" or made.op != _BY_ENGINE:
         return event
     casts = (op for op in recording.ops if op.phase == "backward" and op.of >= 0 and op.place == made.place)
     forward = (recording.ops[op.of] for op in casts if is_cast(op) and op.outputs[:1] == (made.to,))
-    values = (i.event for op in forward if is_cast(op) for i in op.inputs[:1] if i.dtype == made.to)
+    values = (i.event for op in forward for i in (op.inputs[:1] if is_cast(op) else op.inputs) if i.dtype == made.to)
     return next((number for number in values if 0 <= number < event), event)
 
 

@@ -47,35 +47,42 @@ def ran_under(recording: Recording, refused: Refused) -> Op | None:
     return next((op for op in reversed(runs) if op.autocast and not bare), None)
 
 
-def ran_in_forward(recording: Recording, refused: Refused) -> Op | None:
-    """An op of the forward of a hand-written function, under autocast, whose backward is refused; None for any other
-    call."""
+def own_forward(recording: Recording, refused: Refused) -> tuple[str, str] | None:
+    """The function and the file of the forward of a hand-written function whose backward is refused."""
     stack = graph.place_of(recording, refused.place).stack[:1]
     owner, _, name = stack[0].function.rpartition(".") if stack else ("", "", "")
     if refused.autocast or refused.phase != "backward" or refused.derived or name != "backward" or not owner:
         return None
-    forward = (f"{owner}.forward", stack[0].file)
-    frames = ((op, graph.place_of(recording, op.place).stack) for op in recording.ops if op.autocast)
-    return next((op for op, s in frames if any((f.function, f.file) == forward for f in s)), None)
+    return f"{owner}.forward", stack[0].file
+
+
+def runs(recording: Recording, op: Op, function: tuple[str, str]) -> bool:
+    """Whether an op ran inside a function of a file."""
+    return any((f.function, f.file) == function for f in graph.place_of(recording, op.place).stack)
+
+
+def ran_in_forward(recording: Recording, refused: Refused) -> Op | None:
+    """An op of the forward of a hand-written function, under autocast, whose backward is refused; None for any other
+    call."""
+    forward = own_forward(recording, refused)
+    ops = (op for op in recording.ops if op.autocast) if forward is not None else ()
+    return next((op for op in ops if forward is not None and runs(recording, op, forward)), None)
 
 
 def with_own_forward(recording: Recording, refused: Refused) -> Refused:
     """A call that was refused in the backward of a hand-written function, where the gradient that this was given is
     born with the result of its forward: autograd gives it the dtype of that."""
-    if ran_in_forward(recording, refused) is None:
+    forward = own_forward(recording, refused)
+    if forward is None or ran_in_forward(recording, refused) is None:
         return refused
     own = graph.place_of(recording, refused.place).stack[0]
-    forward = (f"{own.function.rpartition('.')[0]}.forward", own.file)
-
-    def runs(op: Op, function: tuple[str, str]) -> bool:
-        return any((f.function, f.file) == function for f in graph.place_of(recording, op.place).stack)
 
     def given(w: Witness) -> bool:
         above = graph.first_operands(recording.ops, w.producer) if w.holder is None else ()
-        outer = next((n for n in above if not runs(recording.ops[n], (own.function, own.file))), -1)
+        outer = next((n for n in above if not runs(recording, recording.ops[n], (own.function, own.file))), -1)
         return outer >= 0 and recording.ops[outer].phase == "backward"
 
-    last = next((n for n, op in reversed(list(enumerate(recording.ops))) if runs(op, forward)), -1)
+    last = next((n for n, op in reversed(list(enumerate(recording.ops))) if runs(recording, op, forward)), -1)
     made = next((i for op in recording.ops[last + 1 :] for i in op.inputs if i.producer == last), None)
     if made is None:
         return refused

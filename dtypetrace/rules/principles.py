@@ -18,7 +18,7 @@ from ..source import expressions
 from ..tables.dtypes import COMPLEX, FLOATING, INTEGERS, STORAGE_ONLY, bytes_of, wider
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_destination, tagged
-from .autocast_off import ran_in_forward
+from .autocast_off import own_forward, ran_in_forward, runs
 from .collision import Collision, Verdict
 from .parameters import (
     cast_of_a_part,
@@ -143,6 +143,25 @@ def autocast_left(case: Collision) -> Verdict | None:
         return None
     dtype = weights.pop()
     return Verdict(dtype, "autocast was on in forward and is off in backward")
+
+
+def cast_in_forward(case: Collision) -> Verdict | None:
+    """In the backward of a hand-written function, the dtype is right to which its forward cast what it saved, for its
+    product: the gradient has that of its result."""
+    forward, ops = own_forward(case.recording, case.refused), case.recording.ops
+    if forward is None or len(case.present) != 2:
+        return None
+    inside = {n for n, op in enumerate(ops) if op.phase != "backward" and runs(case.recording, op, forward)}
+    for n in inside:
+        computed = {i.dtype for i in ops[n].inputs}
+        if not tagged(ops[n], "matmul") or len(computed) != 1 or not computed < case.present:
+            continue
+        saved = {w.event for w in case.sides if w.dtype not in computed}
+        above = inside & {*graph.ops_above(ops, [n])}
+        if any(i.event in saved for m in above for i in ops[m].inputs):
+            right = computed.pop()
+            return Verdict(right, f"forward casts it to {right}, and saves it in {case.other(right)}")
+    return None
 
 
 def _root(case: Collision, witness: Witness) -> str:
@@ -547,6 +566,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     named_by_exception,
     autocast_narrowed,
     autocast_left,
+    cast_in_forward,
     made_like_another,
     autocast_region,
     gathered_weights,

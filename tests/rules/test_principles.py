@@ -253,6 +253,30 @@ def test_autocast_left(tmp_path):
         assert decided(recording) == ("autocast left", "float32", "bfloat16")
 
 
+@pytest.mark.parametrize(("kept", "computes"), [("float32", "bfloat16"), ("bfloat16", "float32")])
+def test_cast_in_forward(kept, computes, tmp_path):
+    program = programs.run(
+        tmp_path,
+        f"""
+        class Rounded(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, w):
+                ctx.save_for_backward(x, w)
+                return x @ (w.float() * 2).to(x.dtype)
+            @staticmethod
+            def backward(ctx, g):
+                x, w = ctx.saved_tensors
+                return g @ w.t(), x.t() @ g
+        net = nn.Linear(4, 4).to(torch.{kept})
+        x = torch.randn(2, 4, requires_grad=True, dtype=torch.{computes})
+        Rounded.apply(x, net.weight).sum().backward()
+        """,
+    )
+    for recording in (program.with_text, swapped(program.with_text)):
+        assert decided(recording) == ("cast in forward", computes, kept)
+    assert program.findings[0].fix.edits[0].before == "w.t()"
+
+
 def test_left_cast(tmp_path):
     program = programs.run(
         tmp_path,

@@ -29,8 +29,9 @@ _FRUITLESS, _SEARCHES = 4, 200
 """Calls of one op without a find after which it is not looked any more, and all searches of a run."""
 _VALUES, _DEPTH, _ENTRIES, _FRAMES = 1500, 4, 300, 8
 """How much is looked at, how deep in objects, how many entries of a container, and in how many functions."""
-_COLUMNS, _COMPARED = 16, 500
-"""Columns of the widest table of which each is compared, and the comparisons of one search."""
+_COLUMNS, _COMPARED, _COMPARED_IN_ALL = 16, 300, 6000
+"""Columns of the widest table of which each is compared, and the comparisons of one search and of a run: each takes
+some hundredths of a millisecond."""
 _FIRST = 8
 """Numbers that are compared before all are."""
 _KEPT, _SMALL = 32, 1 << 14
@@ -61,7 +62,7 @@ class CastArrays:
     def __init__(self, user: Callable[[str], bool]) -> None:
         self._user = user
         self._fruitless: dict[int, int] = {}
-        self._left = _SEARCHES
+        self._left, self._compared = _SEARCHES, _COMPARED_IN_ALL
         self._last: tuple[Ref, Wider | None] | None = None
         self._left_torch: deque[Tensor] = deque(maxlen=_KEPT)
         """Copies of tensors that NumPy took."""
@@ -82,14 +83,16 @@ class CastArrays:
         given = given_numbers(running[FUNCTION], running[ARGS], running[KWARGS]) if running is not None else None
         if running is not None and (given is None or getattr(given, "itemsize", 8) > made.itemsize):
             return None
-        if not 1 < made.numel() <= LARGEST or made.device.type != "cpu" or not readable(made) or made.is_complex():
+        plain = type(made) is Tensor and made.device.type == "cpu" and readable(made) and not made.is_complex()
+        if not plain or not 1 < made.numel() <= LARGEST:
             return None
         if self._left <= 0 or self._fruitless.get(number, 0) >= _FRUITLESS or made.dtype is torch.bool:
             return None
         self._left -= 1
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
-            search = _Search(made.detach())
+            search = _Search(made.detach(), min(_COMPARED, self._compared))
             found = search.among(_arrays(self._user, frame)) or search.among(reversed(self._left_torch))
+            self._compared -= min(_COMPARED, self._compared) - search.left
         self._fruitless[number] = 0 if found is not None else self._fruitless.get(number, 0) + 1
         self._last = Ref(made), found
         return found
@@ -98,7 +101,7 @@ class CastArrays:
 class _Search:
     """Compares arrays with a tensor."""
 
-    def __init__(self, made: Tensor) -> None:
+    def __init__(self, made: Tensor, most: int) -> None:
         self.memory = made.untyped_storage().data_ptr()
         self.made = made.to(torch.float64 if made.is_floating_point() else torch.int64)
         self.flat = self.made.reshape(-1)
@@ -111,7 +114,8 @@ class _Search:
         """The same by where the numbers of an array begin."""
         self.exact = 0
         """Bytes of a number in the widest array that has the tensor's numbers as they are."""
-        self.left = _COMPARED
+        self.left = most
+        """Comparisons that may still be made."""
 
     def among(self, arrays: Iterator[Any]) -> Wider | None:
         found: Wider | None = None
@@ -260,9 +264,11 @@ def _arrays(user: Callable[[str], bool], frame: FrameType | None) -> Iterator[An
                 yield value
         elif depth:
             inside = _inside(value)
-            first: Any = inside[0] if inside else None
-            row = type(first) in (list, tuple) and first and type(first[0]) in _NUMBERS
-            if row or type(first) in _NUMBERS:
+            if (
+                _are_numbers(inside)
+                or inside
+                and all(type(row) in (list, tuple) and _are_numbers(row) for row in inside)
+            ):
                 yield inside
             else:
                 waiting.extend((one, depth - 1) for one in inside[:_ENTRIES])
@@ -270,6 +276,10 @@ def _arrays(user: Callable[[str], bool], frame: FrameType | None) -> Iterator[An
 
 def _is_array(kind: type) -> bool:
     return kind.__module__ == "numpy" and kind.__name__ in ("ndarray", "memmap")
+
+
+def _are_numbers(values: Any) -> bool:
+    return len(values) > 0 and all(type(value) in _NUMBERS for value in values)
 
 
 def _inside(value: Any) -> Any:

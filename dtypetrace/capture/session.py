@@ -144,6 +144,7 @@ class Session(Clock):
             reference.close()
         self.reference = self.followed = self.checks = self.values = None  # all have been read, and hold tensors
         self.updates = Updates(False)
+        self.arrays = CastArrays(self.user)
 
     def fail(self, where: str) -> None:
         """An error of ours must not reach the program: recording stops, and the report says so."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from math import prod
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -286,11 +287,11 @@ def _inside(value: Any) -> Any:
     """What a container or an object holds, where reading that runs none of the program's code."""
     kind = type(value)
     if kind is list or kind is tuple:
-        return list(value)
+        return list(value if len(value) <= LARGEST else value[:_ENTRIES])
     if kind.__module__.startswith("pandas.") and kind.__name__.endswith("BlockManager"):
         return [block.values for block in value.blocks]
     if kind is dict:
-        return list(value.values())
+        return list(islice(value.values(), LARGEST if len(value) <= LARGEST else _ENTRIES))
     if issubclass(kind, (nn.Module, type)):
         return ()
     try:

@@ -11,6 +11,7 @@ from ..records import FORWARD, Finding, FlowStep, Operand, Origin, Recording, Up
 from ..source import editing
 from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import quoted
+from ..tables.operators import tagged, writes
 from . import compensated, titles, wide_weights
 from .advice import advise
 from .mechanisms import LEAST_STEPS, Mechanism, cancelled, lost_state, lost_states, mechanism, vanishes
@@ -56,14 +57,14 @@ def _few(recording: Recording) -> bool:
 
 def find(run: Run) -> Iterator[Finding]:
     """Findings DT301 and DT303 to DT305, one for each cause. What a step rounds away is not lost where the program adds
-    it to the next one."""
-    recording, later = run.recording, compensated.weights(run)
+    it to the next one, or rounds at random, so that the mean is kept."""
+    recording, later, drawn = run.recording, compensated.weights(run), _drawn(run)
     judged = [(u, mechanism(u)) for u in recording.updates]
     saturated = _saturated(recording)
     groups: dict[tuple[object, ...], list[tuple[Update, Mechanism]]] = {}
     for u, m in judged:
         code = _code(u, m, saturated)
-        if code == "DT304" and u.event in later:
+        if code == "DT304" and (u.event in later or u.moved and u.event in drawn):
             continue
         if code is not None and not cancelled(u, recording.updates):
             decided = _decided(recording, u).origin.place
@@ -79,6 +80,14 @@ def find(run: Run) -> Iterator[Finding]:
         dead = all(u.moved == 0 for u, _ in same_place)
         few = code == "DT304" and not dead and _few(recording)
         yield _finding(recording, _Group(code, tuple(members), quiet, dead, few))
+
+
+def _drawn(run: Run) -> frozenset[int]:
+    """The events of what optimizer steps write that depends on random numbers which they draw."""
+    in_step = lambda n: run.ops[n].phase == "optimizer"
+    drawn = [n for n, op in enumerate(run.ops) if in_step(n) and tagged(op, "random")]
+    written = (run.ops[n] for n, _ in run.below(drawn, in_step) if in_step(n) and writes(run.ops[n]))
+    return frozenset(op.inputs[0].event for op in written if op.inputs) - {-1}
 
 
 _NEARLY_ALL = 0.9

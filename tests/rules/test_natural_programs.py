@@ -45,6 +45,26 @@ def test_what_no_later_step_gets_is_lost(tmp_path):
     assert warned(tmp_path, KAHAN.replace("STEP", EACH + "p.add_(c); c.zero_()")) == ["DT304"]
 
 
+ROUNDS = {
+    "bits": "bits = new.view(torch.int32) + torch.randint(0, 1 << 16, new.shape, dtype=torch.int32); "
+    "p.copy_((bits & -65536).view(torch.float32))",
+    "the next number": "down = (new.view(torch.int32) & -65536).view(torch.float32); up = torch.nextafter(down.bfloat16(), "
+    "torch.full_like(p, 9)).float(); p.copy_(torch.where(torch.rand_like(new) * (up - down) < new - down, up, down))",
+    "noise": "p.copy_(new + (torch.rand_like(new) - 0.5) * 2**-7 * new.abs())",
+}
+
+
+@pytest.mark.parametrize("rounds", ROUNDS.values(), ids=ROUNDS)
+def test_steps_that_round_at_random_are_not_lost(rounds, tmp_path):
+    each = f"for p in params:\n            new = p.float() - 3e-4 * p.grad.float(); {rounds}"
+    assert warned(tmp_path, KAHAN.replace("STEP", each)) == []
+
+
+def test_random_numbers_that_do_not_reach_the_weights_excuse_nothing(tmp_path):
+    step = "for p in params: p.add_(p.grad, alpha=-3e-4); torch.rand_like(p)"
+    assert warned(tmp_path, KAHAN.replace("STEP", step)) == ["DT304"]
+
+
 @pytest.mark.parametrize(("size", "spread", "codes"), [(64, 1.5, ["DT307"]), (16, 1.0, [])])
 def test_a_running_variance_that_stands_still_far_from_the_batches(size, spread, codes, tmp_path):
     text = f"""

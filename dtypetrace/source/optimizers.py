@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..records import NAMED, Change, Edit, Place
 from ..records.text import ParsedFile, ProgramText
+from ..tables.operators import tagged
 from . import dictionaries, editing
 from .expressions import call_at, dotted, dtype_argument, expression_at, function_around, last_part, own_call
 
@@ -187,8 +188,9 @@ class Widened:
 
 
 def stores_state(text: ProgramText, loaded: Place, dtype: str) -> Edit | None:
-    """The edit by which the statement that assigns an optimizer's state (``optimizer.state[p] = ...``) casts the
-    tensors in it: in the function, else in the file, of the user's line that loaded them."""
+    """The edit by which the statement that assigns an optimizer's state (``optimizer.state[p] = ...``), or a part of it
+    (``optimizer.state[p]["exp_avg"] = ...``), casts it: in the function, else in the file, of the user's line that
+    loaded it."""
     frame = loaded.user_frame
     file = text.parsed(frame.file) if frame is not None else None
     if frame is None or file is None:
@@ -196,15 +198,25 @@ def stores_state(text: ProgramText, loaded: Place, dtype: str) -> Edit | None:
     call = expression_at(text, frame)
     scopes = (function_around(file, call), file.tree) if call is not None else (file.tree,)
     found = (n for scope in scopes for n in ast.walk(scope) if isinstance(n, ast.Assign) and _of_state(n))
-    value, torch = next((n.value for n in found), None), editing.torch_name(file)
-    if value is None or not torch:
+    assignment, torch = next(found, None), editing.torch_name(file)
+    if assignment is None or not torch:
         return None
+    value, (target,) = assignment.value, assignment.targets
+    if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Subscript):
+        text = file.segment(value)
+        given = text if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)) else f"({text})"
+        return file.replaced(value, given + editing.cast_text(file, dtype))
     after = dictionaries.cast_values(file, value, dtype, f"{torch}.is_tensor(value)")
     return file.replaced(value, after)
 
 
 def _of_state(node: ast.Assign) -> bool:
-    return any(isinstance(t, ast.Subscript) and last_part(t.value) == "state" for t in node.targets)
+    """Whether a statement assigns an optimizer's state, or a part of it, without making that anew."""
+    target = node.targets[0]
+    holder = target.value if isinstance(target, ast.Subscript) else None
+    holder = holder.value if isinstance(holder, ast.Subscript) else holder
+    made = isinstance(node.value, ast.Call) and tagged(last_part(node.value.func), "factory", "like")
+    return len(node.targets) == 1 and isinstance(holder, ast.Attribute) and holder.attr == "state" and not made
 
 
 def scaled(text: ProgramText, step: Place, device: str) -> tuple[Edit, ...]:

@@ -555,6 +555,36 @@ def test_a_state_that_the_program_loads_by_itself_is_cast_where_it_meets_the_gra
     assert found.clean and "left.to(p.grad.dtype) @ p.grad" in found.text, found.text
 
 
+PARTS = """
+import io, torch
+class Heavy(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            if "ball" not in state:
+                state["ball"] = torch.zeros_like(p.grad)
+            p.add_(state["ball"].lerp_(p.grad, 0.5), alpha=-0.1)
+def step(optimizer):
+    net(torch.ones(3, 4).bfloat16()).square().mean().backward()
+    optimizer.step()
+torch.manual_seed(0)
+net = nn.Linear(4, 4, bias=False).to(torch.bfloat16)
+first, second, file = Heavy(net.parameters(), {}), Heavy(net.parameters(), {}), io.BytesIO()
+step(first)
+torch.save([first.state[p]["ball"].float() for p in net.parameters()], file)
+file.seek(0)
+for p, ball in zip(net.parameters(), torch.load(file)):
+    second.state[p]["ball"] = ball.clone()
+step(second)
+"""
+
+
+def test_a_part_of_a_state_that_is_loaded_is_cast_where_it_is_stored(tmp_path):
+    found = follow(tmp_path, PARTS)
+    assert found.clean and 'second.state[p]["ball"] = ball.clone().to(torch.bfloat16)' in found.text, found.text
+
+
 SERVER = """
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))

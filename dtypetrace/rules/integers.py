@@ -412,6 +412,14 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
         edit = editing.at_birth(run.recording, "cast", culprit.origin.place, "int64")
         words = f"make {quoted(culprit.shown)} int64 where it is cast"
         fix = born_otherwise(run, advise(culprit.origin.place, words, edits=edit), {event: "int64"})
+    elif (
+        is_cast(op) and source not in REAL and (event := run.event_of(v.op)) >= 0 and run.recording.events[event].reads
+    ):
+        culprit = replace(culprit, origin=run.origin(event, None))  # whose dtype the cast reads
+        flow = graph.flow(run.recording, event, None)
+        edit = editing.at_birth(run.recording, culprit.origin.kind, culprit.origin.place, source)
+        fix = advise(culprit.origin.place, f"make this tensor {source}: {op.op}() takes its dtype", edits=edit)
+        fix = born_otherwise(run, fix, {event: source})
     elif writes(op) and (event := op.inputs[max(destination(op), 0)].event) >= 0:  # what is written to is too narrow
         culprit = run.operand(op, max(destination(op), 0), None)
         flow = graph.flow(run.recording, event, None)

@@ -203,8 +203,8 @@ def stores_state(text: ProgramText, loaded: Place, dtype: str) -> Edit | None:
         return None
     value, (target,) = assignment.value, assignment.targets
     if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Subscript):
-        text = file.segment(value)
-        given = text if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)) else f"({text})"
+        plain = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
+        given = file.segment(value) if plain else f"({file.segment(value)})"
         return file.replaced(value, given + editing.cast_text(file, dtype))
     after = dictionaries.cast_values(file, value, dtype, f"{torch}.is_tensor(value)")
     return file.replaced(value, after)

@@ -340,6 +340,9 @@ def test_numbers_that_float32_holds_well_enough(numbers, tmp_path):
         "page = torch.arange(200).byte()  # cast\nkinds = (page * 4 + 1).long().unique()",
         "frames = torch.full((64,), 300).short()  # cast\nenergy = (frames * frames).float()",
         "frames = torch.full((64,), 300.0).to(torch.int16)  # cast\nheld = frames[:32]\nenergy = (held * held + held) // 2",
+        "store = torch.zeros(400, dtype=torch.int16)  # cast\nids = torch.arange(0, 80_000, 200)\n"
+        "store[:] = ids.to(store.dtype)\nright = store.long() == ids",
+        "known = torch.tensor([3, 7], dtype=torch.uint8)  # cast\nids = torch.arange(400)\nshown = ids.type_as(known).long()",
     ],
 )
 def test_integers_that_wrap_after_a_cast_are_told_at_the_cast(text, tmp_path):

@@ -165,7 +165,8 @@ class SpotChecks(Follower):
         else:
             data = searched_frames.constructed_from(self._recorder, frame)
             data = data if are_numbers(data) else None
-        wider = self._recorder.arrays.wider(call.number, made, running, frame)
+        itself = running is None and type(data) in (list, tuple)  # then the constructor casts, and nothing before it
+        wider = self._recorder.arrays.wider(call.number, made, running, frame) if not itself else None
         if wider is not None:
             much = wider.dtypes[-1].is_floating_point and _lost_much(wider.numbers, made)
             data = wider.numbers if much else None
@@ -315,11 +316,13 @@ class SpotChecks(Follower):
     def _fits(self, call: Done) -> bool:
         """Whether the tensors of a call are small enough, and its products, or it is one of few larger ones on lines of
         the user's own."""
-        work, small = _work(call), self._small(call[2:])
+        small = self._small(call[2:])
+        if not small and not self._small(call[2:], LARGEST_OWN):  # nested tensors have no sizes, and so no work
+            return False
+        work = _work(call)
         if small and work <= LARGEST_PRODUCT:
             return True
-        op = self._recorder.ops[call.number]
-        if not small and (self._large_left <= 0 or not self._small(call[2:], LARGEST_OWN)) or not self._is_own(op):
+        if not small and self._large_left <= 0 or not self._is_own(self._recorder.ops[call.number]):
             return False
         if work > min(LARGEST_OWN_PRODUCT, self._products_left):
             return False

@@ -412,9 +412,11 @@ def _title(run: Run, p: Precision, cause: Cause, made: str, zero: str) -> str:
 
 
 def _by_numpy(run: Run, number: int) -> Event | None:
-    """The event of an op that makes a tensor of numbers which NumPy cast before; None for any other op."""
+    """The event of an op that makes a tensor of numbers which NumPy cast before; None for any other op, such as
+    ``torch.FloatTensor``, which casts by itself."""
     event = event_of_output(run, number) if name_of(run.ops[number]) == "lift_fresh" else -1
-    return run.recording.events[event] if event >= 0 and run.recording.events[event].source else None
+    known = run.recording.events[event] if event >= 0 else None
+    return known if known is not None and known.source and (known.told >= 0 or known.how != "factory") else None
 
 
 def _called(run: Run, number: int) -> str:

@@ -268,6 +268,8 @@ for _ in range(2):
     optimizer.zero_grad()
     model(torch.randn(4, 8)).sum().backward()
     optimizer.step()
+import time
+time.sleep(0.1)  # torch waits for ever if the model is freed before gloo's thread has freed the hook's Python function
 dist.destroy_process_group()
 """
     trace = programs.run(tmp_path, text).trace

@@ -16,7 +16,7 @@ from .holders import address
 from .increments import COPY, Call
 from .ops import Form, GrowingOp, made_by
 from .running import AUTOCAST, FUNCTION, RunningCall
-from .searched_frames import constructed_from
+from .searched_frames import wider_than
 from .session import Session
 from .stored import CONCERNED
 from .values import IN_FULL, PASSED_ON, RANGE
@@ -85,10 +85,7 @@ def _handed(recorder: Session, call: Call, running: RunningCall | None) -> None:
     """Measures what became of numbers of Python's or NumPy's: as they were before NumPy cast them, if that shows."""
     assert recorder.values is not None
     number, made = call.op, call.outputs[0]
-    frame = recorder.places.outside(sys._getframe(2))
-    # ``torch.FloatTensor(numbers)`` casts a list by itself
-    itself = running is None and type(constructed_from(recorder, frame)) in (list, tuple)
-    wider = recorder.arrays.wider(number, made, running, frame) if not itself else None
+    wider = wider_than(recorder, number, made, running, recorder.places.outside(sys._getframe(2)))
     if wider is None:
         if running is not None:
             recorder.values.handed(number, running, made)

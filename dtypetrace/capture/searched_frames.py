@@ -22,9 +22,10 @@ from ..source import expressions
 from ..tables.refusals import Refusal
 from . import private
 from .calls import dtype_name
+from .cast_arrays import Wider
 from .holders import memory
 from .marks import RawEvent, RawRead
-from .running import Thread
+from .running import RunningCall, Thread
 from .session import Session
 from .signatures import flatten, python_signature
 from .stacks import variables
@@ -173,6 +174,16 @@ def constructed_from(recorder: Session, frame: FrameType | None) -> Any:
     known = ChainMap(variables(frame), frame.f_globals)
     made = read(call.func, known)
     return read(call.args[0], known) if made is Tensor or type(made) is type(torch.FloatTensor) else None
+
+
+def wider_than(
+    recorder: Session, number: int, made: Tensor, running: RunningCall | None, frame: FrameType | None
+) -> Wider | None:
+    """The numbers of a tensor that op ``number`` made, before NumPy cast them (``CastArrays.wider``). A constructor
+    such as ``torch.FloatTensor`` casts a list by itself."""
+    if running is None and type(constructed_from(recorder, frame)) in (list, tuple):
+        return None
+    return recorder.arrays.wider(number, made, running, frame)
 
 
 def _locals_of(frame: FrameType, deeper: bool) -> Named:

@@ -273,7 +273,7 @@ class Engine:
         """Compares what a call chose. A kernel that refuses higher precision is left out."""
         try:
             sums = warning_places.unheard(compare)
-        except Exception:
+        except RuntimeError:
             return
         if sums is not None:
             self._when_chosen(number, sums)

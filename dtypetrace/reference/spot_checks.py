@@ -165,8 +165,7 @@ class SpotChecks(Follower):
         else:
             data = searched_frames.constructed_from(self._recorder, frame)
             data = data if are_numbers(data) else None
-        itself = running is None and type(data) in (list, tuple)  # then the constructor casts, and nothing before it
-        wider = self._recorder.arrays.wider(call.number, made, running, frame) if not itself else None
+        wider = searched_frames.wider_than(self._recorder, call.number, made, running, frame)
         if wider is not None:
             much = wider.dtypes[-1].is_floating_point and _lost_much(wider.numbers, made)
             data = wider.numbers if much else None

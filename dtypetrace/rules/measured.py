@@ -420,9 +420,9 @@ def _by_numpy(run: Run, number: int) -> Event | None:
 
 
 def _called(run: Run, number: int) -> str:
-    """An op's name, for what NumPy cast that of the call which took it."""
-    known = _by_numpy(run, number)
-    return known.op if known is not None else run.ops[number].op
+    """An op's name; for one that takes numbers of NumPy's or Python's, that of the call."""
+    event = event_of_output(run, number) if name_of(run.ops[number]) == "lift_fresh" else -1
+    return run.recording.events[event].op if event >= 0 else run.ops[number].op
 
 
 def _of_one_cast(losses: Losses, cause: Cause) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from typing import NamedTuple
 
 from .. import graph
@@ -83,11 +84,15 @@ def find(run: Run) -> Iterator[Finding]:
 
 
 def _drawn(run: Run) -> frozenset[int]:
-    """The events of what optimizer steps write that depends on random numbers which they draw."""
-    in_step = lambda n: run.ops[n].phase == "optimizer"
-    drawn = [n for n, op in enumerate(run.ops) if in_step(n) and tagged(op, "random")]
-    written = (run.ops[n] for n, _ in run.below(drawn, in_step) if in_step(n) and writes(run.ops[n]))
-    return frozenset(op.inputs[0].event for op in written if op.inputs) - {-1}
+    """The events of what optimizer steps write that depends, number by number, on random ones which they draw: a random
+    projection of a gradient rounds nothing."""
+    by_number = lambda n: run.ops[n].phase == "optimizer" and not tagged(run.ops[n], "matmul")
+    found = set[int]()
+    for drawn, op in enumerate(run.ops):
+        if by_number(drawn) and tagged(op, "random"):
+            below = (run.ops[n] for n, _ in run.below([drawn], by_number) if by_number(n) and writes(run.ops[n]))
+            found |= {o.inputs[0].event for o in below if o.inputs and prod(o.inputs[0].shape) == prod(op.shape)}
+    return frozenset(found) - {-1}
 
 
 _NEARLY_ALL = 0.9

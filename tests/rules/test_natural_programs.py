@@ -60,9 +60,17 @@ def test_steps_that_round_at_random_are_not_lost(rounds, tmp_path):
     assert warned(tmp_path, KAHAN.replace("STEP", each)) == []
 
 
-def test_random_numbers_that_do_not_reach_the_weights_excuse_nothing(tmp_path):
-    step = "for p in params: p.add_(p.grad, alpha=-3e-4); torch.rand_like(p)"
-    assert warned(tmp_path, KAHAN.replace("STEP", step)) == ["DT304"]
+NO_ROUNDING = {
+    "unused": "p.add_(p.grad, alpha=-3e-4); torch.rand_like(p)",
+    "a projection": "g = p.grad.reshape(4, -1); q = torch.randn(g.shape[1], 2).bfloat16(); "
+    "p.add_((g @ q @ q.T).view_as(p), alpha=-3e-4)",
+    "one number": "p.add_(p.grad * torch.rand(()).bfloat16(), alpha=-3e-4)",
+}
+
+
+@pytest.mark.parametrize("step", NO_ROUNDING.values(), ids=NO_ROUNDING)
+def test_random_numbers_that_do_not_round_the_weights_excuse_nothing(step, tmp_path):
+    assert warned(tmp_path, KAHAN.replace("STEP", f"for p in params: {step}")) == ["DT304"]
 
 
 @pytest.mark.parametrize(("size", "spread", "codes"), [(64, 1.5, ["DT307"]), (16, 1.0, [])])

@@ -40,8 +40,10 @@ _MOST_OF_A_LIST = 8
 _MOST_FOLLOWED = 4
 """Parameters whose gradients are followed as micro-batches add to them: each of their calls is sampled."""
 _MOST_KNOWN, _MOST_DRIFTS = 4096, 256
-"""Tensors changed in place that are remembered, and those whose errors are added up; beyond that, those that no longer
-exist are dropped."""
+"""Tensors changed in place that are remembered, and those whose errors are added up, and parts of one; beyond that,
+those that no longer exist are dropped."""
+_BESIDE_OTHERS = 2000
+"""Calls that add to a few numbers in float32 which others change, too, and are made again: only their errors count."""
 _NAMES = (
     "lerp_.Scalar", "lerp_.Tensor", "add_.Tensor", "add_.Scalar", "sub_.Tensor", "sub_.Scalar", "mul_.Tensor",
     "mul_.Scalar", "div_.Tensor", "copy_.default", "addcmul_.default", "addcdiv_.default", "_foreach_lerp_.Scalar",
@@ -145,11 +147,25 @@ class _Rehearsed(NamedTuple):
 
 
 class _Drift(NamedTuple):
-    """The errors that were added up in one tensor: its sample after the last call, and the sum."""
+    """The errors that were added up in one tensor by an op: its sample after the last call, and the sum."""
 
     memory: Any
     last: Tensor
     error: Tensor
+    op: int
+    stride: tuple[int, ...]
+
+
+class Lost(NamedTuple):
+    """What sums in float32 have lost of a part of a tensor's memory, in float64."""
+
+    op: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    error: Tensor
+    last: Tensor | None
+    """The numbers that the error belongs to, None where they cannot have changed."""
 
 
 class Increments:
@@ -157,7 +173,11 @@ class Increments:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Any] = {}
-        self._drifts: dict[tuple[Any, ...], _Drift] = {}
+        self._drifts: dict[int, dict[tuple[Any, ...], _Drift]] = {}
+        """By address of the memory, then by offset and sizes."""
+        self._beside_left = _BESIDE_OTHERS
+        self._beside = False
+        """Whether others write to what the call that is looked at adds to."""
         self._gradients: dict[int, Any] = {}
         """By address, memory of the few gradients that are followed."""
         self._copied: dict[tuple[int, int], tuple[Any, Kept]] = {}
@@ -201,6 +221,8 @@ class Increments:
         if self._changed_before(func, args, targets[0]) or once and targets[0].dtype in NARROW:
             with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
                 self._waiting = self._rehearsal(func, targets[0])(func, args, kwargs or {}, targets)
+                if self._waiting is not None and self._beside:
+                    self._waiting = self._waiting._replace(due=False)
 
     def _rehearsal(self, func: Any, target: Tensor) -> Callable[..., _Rehearsed | None]:
         if func in _INDEXED and target.dtype not in NARROW:
@@ -214,6 +236,7 @@ class Increments:
         The tensor is identified by its memory: an average is often reached through a new view each time (detach(),
         .data, an index).
         """
+        self._beside = False
         memory = private.StorageWeakRef(target.untyped_storage())
         key = memory.cdata, target.storage_offset(), func
         known, version = self._known.get(key), version_of(target)
@@ -223,10 +246,16 @@ class Increments:
         added = (known[2] if known is not None and alone else 0) + (_added(args) if func in _INDEXED else _FULL)
         self._known[key] = memory, version, added
         if known is not None:
-            return target.dtype in NARROW or alone and added >= _FULL
+            return target.dtype in NARROW or (added >= _FULL if alone else self._beside_others(func))
         if len(self._known) > _MOST_KNOWN:
             self._known = {key: entry for key, entry in self._known.items() if not entry[0].expired()}
         return False
+
+    def _beside_others(self, func: Any) -> bool:
+        """Whether a sum is looked at to which others write between its calls, as an assignment by index does."""
+        self._beside = func not in _INDEXED
+        self._beside_left -= self._beside
+        return self._beside and self._beside_left >= 0
 
     def _rehearse(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]
@@ -344,20 +373,20 @@ class Increments:
         if len(self._copied) > _MOST_KNOWN:
             self._copied = {key: entry for key, entry in self._copied.items() if not entry[0].expired()}
 
-    def after(self, func: Any) -> Changed | None:
-        """How much of the call just made arrived."""
+    def after(self, func: Any, number: int) -> Changed | None:
+        """How much of the call just made arrived, of op ``number``."""
         waiting, self._waiting = self._waiting, None
         if waiting is None or waiting.func is not func:
             return None
         due = [(e != s.to(e.dtype)) & waiting.due for e, s in zip(waiting.exact, waiting.samples)]
         looked = waiting.look()
         done = [d & (now != s) for d, now, s in zip(due, looked, waiting.samples)]
-        drift = self._drifted(waiting, looked[0])
+        drift = self._drifted(waiting, looked[0], number)
         total = _total if func not in _NORMALISES else _stiller
         should, did = total(due, done)
         return Changed(should, did, waiting.kept, drift)
 
-    def _drifted(self, call: _Rehearsed, looked: Tensor) -> Tensor | None:
+    def _drifted(self, call: _Rehearsed, looked: Tensor, number: int) -> Tensor | None:
         """The errors of the calls so far that changed a tensor, relative to its size. They begin anew where something
         else has written to it."""
         target = call.target
@@ -368,15 +397,32 @@ class Increments:
         now = part(looked).to(exact.dtype)  # a copy: the target is narrower
         error = part(exact) - now
         memory = private.StorageWeakRef(target.untyped_storage())
-        key = memory.cdata, target.storage_offset(), target.shape
-        known = self._drifts.get(key)
+        parts = self._drifts.setdefault(memory.cdata, {})
+        key = target.storage_offset(), target.shape
+        known = parts.get(key)
         if known is not None and not known.memory.expired():
             same = (known.last == part(call.samples[0]).to(exact.dtype)).all()
             error = error + torch.where(same, call.decay(known.error), 0.0)
-        self._drifts[key] = _Drift(memory, now, error)
+        if known is not None or len(parts) < _MOST_DRIFTS:
+            parts[key] = _Drift(memory, now, error, number, target.stride())
         if len(self._drifts) > _MOST_DRIFTS:
-            self._drifts = {key: drift for key, drift in self._drifts.items() if not drift.memory.expired()}
+            alive = {at: {k: d for k, d in ds.items() if not d.memory.expired()} for at, ds in self._drifts.items()}
+            self._drifts = {at: drifts for at, drifts in alive.items() if drifts}
         return _share(error, now)
+
+    def lost_in(self, tensor: Tensor, mark: Mark | None) -> list[Lost]:
+        """What sums in float32 have lost in a tensor's memory: those that wrote to it, and the one that made it."""
+        if tensor.dtype is not torch.float32:
+            return []
+        known: Kept | None = getattr(mark, "kept", None)
+        if known is not None and known.base is None and known.error is not None and known.version == version_of(tensor):
+            made = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+            return [Lost(known.number, *made, known.error, None)] if known.error.numel() == tensor.numel() else []
+        return [
+            Lost(drift.op, tuple(size), drift.stride, int(offset), drift.error, drift.last)
+            for (offset, size), drift in self._drifts.get(tensor.untyped_storage()._cdata, {}).items()
+            if drift.error.dtype is torch.float64 and drift.error.numel() == size.numel() and not drift.memory.expired()
+        ]
 
 
 def _one_of_few(known: dict[int, Any], tensor: Tensor) -> tuple[dict[int, Any], bool]:

@@ -276,7 +276,7 @@ class Recorder(Session):
         op.number, op.count, op.uncached, op.written = len(self.ops), 1, "", ()
         self.ops.append(op)  # complete: an interrupt may come at once
         self.op_of[name] = op
-        if self.checks is not None and self.reference is None and self.checks.begins_with(op):
+        if self.checks is not None and self.reference is None and self.checks.begins_with(op, inputs):
             self.reference = self.checks
         return op
 

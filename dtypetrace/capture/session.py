@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any, Protocol
 
@@ -50,8 +50,8 @@ class Reference(Protocol):
     def regions(self) -> Repeats | None:
         """What repeats compiled regions; None for nothing."""
 
-    def begins_with(self, op: Any) -> bool:
-        """Whether spot checks, which are not attached, begin with a new op."""
+    def begins_with(self, op: Any, inputs: Sequence[torch.Tensor]) -> bool:
+        """Whether spot checks, which are not attached, begin with a new op and its operands."""
 
     def outermost(self, module: nn.Module) -> None:
         """A module is called from outside."""

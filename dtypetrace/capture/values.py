@@ -286,7 +286,7 @@ class Values:
 
     def _follow(self, call: Call) -> None:
         """Compares what an update of a kept tensor changed with what it should have changed."""
-        changed: Changed | None = self.increments.after(call.func) if call.func in WATCHED else None
+        changed: Changed | None = self.increments.after(call.func, call.op) if call.func in WATCHED else None
         self.increments.carried, self.stores.carried, self.stores.decay = changed is not None, False, None
         if (
             (call.func in FOLLOWED or call.func in PRODUCTS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -56,7 +56,7 @@ class Follower:
     def _saw(self, number: int, followed: list[Followed]) -> None:
         self._errors.saw(number, followed)
 
-    def begins_with(self, op: Any) -> bool:
+    def begins_with(self, op: Any, inputs: Sequence[Tensor]) -> bool:
         """See :class:`~dtypetrace.capture.session.Reference`, also for what follows."""
         return False
 

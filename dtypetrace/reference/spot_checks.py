@@ -14,6 +14,7 @@ in float32 was tried by many.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,13 +22,14 @@ import torch
 
 from ..capture import private, searched_frames
 from ..capture.calls import LIFT_FRESH, NARROW_FLOATS, TO_COPY, are_numbers, given_numbers, readable, version_of
+from ..capture.increments import Lost
 from ..capture.marks import Ref
 from ..capture.ops import is_narrow
 from ..capture.recorder import Recorder
 from ..capture.running import ARGS, FUNCTION, KWARGS
 from ..records import FORWARD
 from ..tables.operators import tagged
-from .calls import Done, tensors_of
+from .calls import Done, plain, tensors_of
 from .engine import EVERY, Followed, Written
 from .follower import Follower
 from .operators import RERUN, VIEW
@@ -43,6 +45,8 @@ CALLS_IN_FLOAT32 = 2000
 """The same for those in float32 that compute with no reference."""
 PASSED_IN_FLOAT32 = 20_000
 """Calls of a program without 16 bits after which its checks end, however few of them were checked."""
+AFTER_SUM, _SUMS = 200, 8
+"""Calls in float32 that are checked, and pass, after one takes a long sum when these checks are done; how often."""
 _NARROW, _OWN, _OTHER = range(3)
 """An op in 16 bits; another of the forward pass on a line of the user's own; the rest."""
 CALLS_OF_ONE = 256
@@ -89,6 +93,7 @@ class SpotChecks(Follower):
         self._left, self._large_left, self._large_writes = CALLS, LARGE_ELEMENTS, LARGE_ELEMENTS
         self._products_left = LARGE_PRODUCTS
         self._wide_left, self._wide_passed = CALLS_IN_FLOAT32, PASSED_IN_FLOAT32
+        self._sums_left = _SUMS
         self._given: list[_Given] = []
         self._any_shared = False
         """Whether any shares its memory with NumPy."""
@@ -103,8 +108,10 @@ class SpotChecks(Follower):
         self._met = self._wide_met = False
         """Whether an op of this step was checked, in 16 bits and in float32."""
 
-    def begins_with(self, op: Any) -> bool:
+    def begins_with(self, op: Any, inputs: Sequence[Tensor]) -> bool:
         """Whether an op is the first to check."""
+        if self.on and not self._wide() and any(map(self._lost_in, inputs)) and self._is_own(op):
+            self._begin_after_sum()
         begins = self.on and (is_narrow(op) or self._wide() and self._is_own(op))
         if begins and self._given:
             self._forget()
@@ -140,6 +147,8 @@ class SpotChecks(Follower):
             if self._recorder.ops[number].phase == "backward":
                 self._keep_backward(call, kind)
             known = written is not None or not self._engine.kind(func).written
+            if written is None and known and self._calls.get(number, 0) < CALLS_OF_ONE:
+                self._join_sums(call)
             if known and self._due(call, kind):
                 self._follow(call, written)
                 if func is LIFT_FRESH and kind != _OTHER:
@@ -152,6 +161,41 @@ class SpotChecks(Follower):
                     self._engine.untie(call)
         except Exception as error:
             self._fail(error)
+
+    def _lost_in(self, tensor: Tensor) -> list[Lost]:
+        """What sums in float32 have lost in a tensor's memory, of which each call is looked at."""
+        values = self._recorder.values
+        small = values is not None and readable(tensor) and self._small(tensor)
+        return values.increments.lost_in(tensor, self._recorder.origins.of(tensor)) if values and small else []
+
+    def _begin_after_sum(self) -> None:
+        """What is computed from a long sum is checked, too."""
+        if self._sums_left > 0:
+            self._sums_left -= 1
+            self._wide_left, self._wide_passed = (
+                max(self._wide_left, AFTER_SUM),
+                max(self._wide_passed, AFTER_SUM),
+            )
+
+    def _join_sums(self, call: Done) -> None:
+        """The operands of a call that are sums get what they have lost as their references."""
+        for t in tensors_of(call[2:4]):
+            if t.dtype is not torch.float32 or not plain(t) or self._shadows.shadow(t) is not None:
+                continue
+            lost = self._lost_in(t) if self.narrow or self._wide() else []
+            if lost and call.number not in {one.op for one in lost}:
+                with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
+                    self._join(t, lost)
+
+    def _join(self, tensor: Tensor, lost: list[Lost]) -> None:
+        shadow = self._shadows.adopt(tensor)
+        shadow.makers = tuple(dict.fromkeys(one.op for one in lost))
+        for one in lost:
+            exact = shadow.flat.as_strided(one.size, one.stride, one.offset)
+            made = exact.clone()
+            same = True if one.last is None else (one.last.reshape(one.size) == made).all()
+            exact += torch.where(torch.as_tensor(same), one.error.reshape(one.size), 0.0)
+            super()._saw(one.op, [Followed(made, exact, exact, None)])
 
     def _know_given(self, call: Done) -> None:
         """The numbers from which the program made a tensor are its reference."""

@@ -9,7 +9,10 @@ Compiled regions are computed once more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from ..capture.recorder import Recorder
 from ..records import Compared, Precision
@@ -31,9 +34,9 @@ class TrainingReference:
         self._followed: Reference | None = None
         self.on = True
 
-    def begins_with(self, op: Any) -> bool:
+    def begins_with(self, op: Any, inputs: Sequence[torch.Tensor]) -> bool:
         """See :class:`~dtypetrace.capture.session.Reference`, also for what follows."""
-        return self.on and self._checks.begins_with(op)
+        return self.on and self._checks.begins_with(op, inputs)
 
     def _now(self) -> SpotChecks | Reference:
         """What follows the program at present."""

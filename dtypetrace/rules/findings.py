@@ -155,17 +155,19 @@ _When = tuple[bool, tuple[Frame, ...]]
 
 def _order(first: Mapping[_When, int], f: Finding) -> tuple[float, ...]:
     """What ended the run comes first. Then collisions, then by severity; then numbers that were destroyed in the
-    forward pass, as a trial shows; then settings, which cause other findings; then the other numbers that were
-    destroyed, and those that were measured to be wrong, before dtypes that only may be; then by reach. Of damaged
-    values one causes the next, so the earliest comes first."""
+    forward pass, as a trial of a result shows; then settings, which cause other findings; then the other numbers that
+    were destroyed: an infinity spoils what is computed from it, a zero is mostly near what it was. Then changes that a
+    kept tensor did not take, which is used on, and numbers that were measured to be wrong, before dtypes that only may
+    be; then by reach. Of damaged values one causes the next, so the earliest comes first."""
     reach = f.reach or Reach(0, 0, 0)
     since = first.get((f.phase in _BACK, f.site.stack), len(first)) if f.kind in OF_VALUES else len(first) + 1
     rank = (
         f.kind != "collision",
-        not (f.kind in _DESTROYED and f.phase in FORWARD and f.tried is not None and f.tried.cures),
+        not (f.kind in _DESTROYED and _shown(f) not in ("", "spoilt")),
         f.kind != "plan",
         f.kind not in _DESTROYED,
-        f.kind not in _WRONG,
+        f.kind != "overflow",
+        not (f.code == "DT307" and _shown(f) == "still"),
         f.kind not in _WRONG and f.code != "DT307",
         -reach.flops,
         -reach.bytes,
@@ -173,6 +175,12 @@ def _order(first: Mapping[_When, int], f: Finding) -> tuple[float, ...]:
         -f.count,
     )
     return (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *rank)
+
+
+def _shown(f: Finding) -> str:
+    """The unit of the damage that a trial shows to come from what a finding of the forward pass blames; empty for none.
+    What one call spoils is counted beside it, and says nothing of any result."""
+    return f.tried.unit if f.phase in FORWARD and f.tried is not None and f.tried.cures else ""
 
 
 _DESTROYED = ("overflow", "underflow")

@@ -42,6 +42,8 @@ _MOST_FOLLOWED = 4
 _MOST_KNOWN, _MOST_DRIFTS = 4096, 256
 """Tensors changed in place that are remembered, and those whose errors are added up, and parts of one; beyond that,
 those that no longer exist are dropped."""
+_OFTEN, _EACH = 64, 16
+"""A sum in float32 may go on for long: after so many calls its errors are only looked at in every ``_EACH``-th."""
 _BESIDE_OTHERS = 2000
 """Calls that add to a few numbers in float32 which others change, too, and are made again: only their errors count."""
 _NAMES = (
@@ -154,6 +156,7 @@ class _Drift(NamedTuple):
     error: Tensor
     op: int
     stride: tuple[int, ...]
+    calls: int
 
 
 class Lost(NamedTuple):
@@ -404,7 +407,10 @@ class Increments:
             same = (known.last == part(call.samples[0]).to(exact.dtype)).all()
             error = error + torch.where(same, call.decay(known.error), 0.0)
         if known is not None or len(parts) < _MOST_DRIFTS:
-            parts[key] = _Drift(memory, now, error, number, target.stride())
+            calls = known.calls + 1 if known is not None else 0
+            parts[key] = _Drift(memory, now, error, number, target.stride(), calls)
+            if calls >= _OFTEN and calls % _EACH and exact.dtype is torch.float64:
+                return None
         if len(self._drifts) > _MOST_DRIFTS:
             alive = {at: {k: d for k, d in ds.items() if not d.memory.expired()} for at, ds in self._drifts.items()}
             self._drifts = {at: drifts for at, drifts in alive.items() if drifts}

@@ -33,6 +33,8 @@ HEALTHY = {
     "gain = (means[0] - means[1]).item()",
     "a sum in float64": "clock, stamps = torch.full((1,), 40000.0, dtype=torch.float64), []\nfor step in range(600):\n    clock += 1 / 240\n"
     "    if step in (299, 599):\n        stamps.append(clock.clone())\nspan = (stamps[1] - stamps[0]).item()",
+    "entries of a table": "table = torch.full((64,), 40000.0)\nfor n in range(640):\n    table[n % 64] += 1 / 240\n"
+    "span = (table - 40000.0).mean().item()",
     "a sum that something else has set since": "total = torch.full((4,), 40000.0)\nfor _ in range(400):\n    total += 1 / 240\n"
     "total.copy_(torch.tensor([40000.0, 40001.0, 40002.0, 40003.0]))\nspan = (total - 40000.0).mean().item()",
 }  # fmt: skip

@@ -61,6 +61,8 @@ class DispatchMode(private.TorchDispatchMode):
                     return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
                 break
         frame = sys._getframe(0).f_back
+        if (not plain or not types) and private.without_numbers(types):
+            return self._run_without_numbers(func, args, kwargs, frame)
         if not (modes := _function_mode_count()):
             return self._run(func, args, kwargs, frame) if plain else self._run_with_others(func, args, kwargs, frame)
         # in a re-entered backward, the engine runs with our function mode on, which would see the call a second time
@@ -85,7 +87,7 @@ class DispatchMode(private.TorchDispatchMode):
                     text = f"inside {t.__name__}'s own kernels; what they call on plain tensors was seen"
                     self.recorder.not_seen[text] = None
                     return False, False
-                plain = plain and not private.answers_torch_functions(t)
+                plain = plain and not private.answers_torch_functions(t) and not private.works_in_a_mode(t)
         return True, plain
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, frame: FrameType | None) -> Any:
@@ -146,6 +148,19 @@ class DispatchMode(private.TorchDispatchMode):
                 recorder.fail("the dispatch mode")
         return out
 
+    def _run_without_numbers(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, frame: FrameType | None
+    ) -> Any:
+        """A call on fake tensors: there is nothing to measure, and where a size is a symbol, whoever compares it with a
+        number limits what the graph that is being made may be used for."""
+        recorder = self.recorder
+        measured = recorder.values, recorder.reference, recorder.checks
+        recorder.values = recorder.reference = recorder.checks = None
+        try:
+            return self._run_with_others(func, args, kwargs, frame)
+        finally:
+            recorder.values, recorder.reference, recorder.checks = measured
+
     def _as_outside(self, func: Any, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         if kernel not in _REACHED:
             _REACHED[kernel] = reached(func)
@@ -165,7 +180,9 @@ def _unwraps_itself(kind: Any) -> bool:
     Classes made by ``_make_subclass`` (quantized parameters, lazy ones) come here without one. That of a fake or a
     functional tensor leaves the work to its mode, which torch asks only after ours has passed the call on.
     """
-    if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or private.works_in_a_mode(kind):
+    if private.works_in_a_mode(kind):
+        return False
+    if kind.__torch_dispatch__ is Tensor.__torch_dispatch__:
         if not private.answers_torch_functions(kind):
             _PLAIN.add(kind)
         return False

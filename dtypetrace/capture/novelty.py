@@ -255,7 +255,7 @@ class Novelty:
             if private.any_autocast_enabled():
                 seen += [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST]
             if isinstance(module, nn.Module):
-                seen += module.training, self._dtypes(module)
+                seen += getattr(module, "training", None), self._dtypes(module)  # a frozen script has none
         line = self._line(_stack(frame))
         self._longest_yet = line is not None and line.counts(self._steps)
         if line is None:

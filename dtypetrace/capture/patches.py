@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..program import AfterImport
 from . import fused, private, refused_calls, threads, warning_places, workers
 from .checkpoints import Checkpoints
 from .compiled import regions, torch_private
@@ -76,6 +77,9 @@ class Patches:
         if private.LOGS_USE:
             self._replace(torch._C, private.LOGS_USE, self._logs_use(getattr(torch._C, private.LOGS_USE)))
         self.watch_compile()
+        exports = AfterImport(torch_private.EXPORTS, self._begin_exports)
+        self._undo.append(exports.remove)
+        exports.install()
 
     def remove(self) -> None:
         self._over = True
@@ -119,12 +123,19 @@ class Patches:
                 self._optimizer(sys._getframe(1))
             if event == "torch.compile":
                 import_module("torch._dynamo")  # as torch.compile itself does next
-                try:
-                    self.watch_compile()
-                except Exception:
-                    self.recorder.fail("the beginning of compiled code")
+                self._begin_compile()
 
         return _log_api_usage_once
+
+    def _begin_exports(self) -> None:
+        self._undo.append(regions.watch_captures())
+        self._begin_compile()
+
+    def _begin_compile(self) -> None:
+        try:
+            self.watch_compile()
+        except Exception:
+            self.recorder.fail("the beginning of compiled code")
 
     def _optimizer(self, making: FrameType) -> None:
         recorder = self.recorder

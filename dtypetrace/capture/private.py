@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import _GeneratorContextManager, nullcontext
 from types import FrameType
 from typing import Any
@@ -240,6 +240,15 @@ def works_in_a_mode(kind: Any) -> bool:
     """Whether one of torch's own modes does the work for a class of tensors (fake and functional ones): that mode comes
     after every other one, and the class by itself refuses calls."""
     return getattr(kind, "_mode_key", None) is not None
+
+
+_FAKE = offered(_C, "_TorchDispatchModeKey.FAKE", "", None)
+_mode_of: Callable[[Any], Any] = offered(_C, "_get_dispatch_mode", "", _none) if _FAKE is not None else _none
+
+
+def without_numbers(kinds: Sequence[type]) -> bool:
+    """Whether a call on tensors of these classes, or on none, gives fake tensors or functional ones."""
+    return any(map(works_in_a_mode, kinds)) if kinds else _mode_of(_FAKE) is not None
 
 
 HIGHER_ORDER: Any = (

@@ -22,8 +22,9 @@ RERUN, VIEW, TAKEN, STRANGE = "rerun", "view", "taken", "strange"
 values are the references of what it makes and writes to. strange: the same, and it may write to any of its
 arguments."""
 
-_DECISIONS = frozenset({_aten._amp_update_scale_})
-"""Floating results that are decisions: other numbers would give others."""
+_DECISIONS = frozenset({_aten._amp_update_scale_, _aten.histc})
+_DECISIONS |= {_aten._histogramdd_from_bin_cts, _aten._histogramdd_from_bin_tensors}
+"""Floating results that are decisions: other numbers would give others. A histogram counts in which bin each lies."""
 _MASKED = frozenset({_aten.native_dropout})
 """Random operators that the reference computes from what the program drew."""
 # operators that write to arguments that their schema calls read-only: positions of those arguments, and of the argument

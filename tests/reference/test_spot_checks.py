@@ -304,3 +304,22 @@ def test_targets_that_are_lost_before_a_model_learns_them(tmp_path, far, lost):
     found = [f for f in program.findings if f.severity != "note"]
     assert [f.code for f in found] == (["DT308"] if lost else [])
     assert all("# BORN" in program.at(f.culprit.origin.place) for f in found)
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        "torch.histc(y, 2048, float(y.min()), float(y.max()))",
+        "torch.histogramdd(y.reshape(-1, 2), [64, 64], range=[float(b) for p in y.reshape(-1, 2).T for b in p.aminmax()])",
+        "torch.histogramdd(y.reshape(-1, 2), [torch.stack([*p.aminmax()]) for p in y.reshape(-1, 2).T])",
+    ],
+)
+def test_the_counts_of_a_histogram_are_decisions(tmp_path, counted):
+    text = f"""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 16))
+    for _ in range(3):
+        y = model(torch.randn(1, 64)).detach()
+        {counted}
+    """
+    assert max(checked(tmp_path, text).values()) < 1e-3

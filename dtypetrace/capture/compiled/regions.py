@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -286,6 +287,41 @@ def _end() -> None:
                 if vars(torch_private.BackwardNode)[name] is ours:
                     setattr(torch_private.BackwardNode, name, original)
             _backward.clear()
+
+
+def watch_captures() -> Callable[[], None]:
+    """Takes off what is ours while Dynamo makes a graph of a function that does not run (``torch.export``), until the
+    returned function is called."""
+    ours = [replaced.Replaced(home, name, _captures(getattr(home, name))) for home, name in torch_private.captures()]
+
+    def end() -> None:
+        for one in ours:
+            one.restore()
+
+    return end
+
+
+def _captures(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def capture_for(*args: Any, **kwargs: Any) -> Any:
+        return _without_ours(original(*args, **kwargs))
+
+    return capture_for
+
+
+def _without_ours(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def capture(*args: Any, **kwargs: Any) -> Any:
+        state = _here.state
+        _go(AWAY)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _go(state)
+            if state != AWAY and (watch := threads.here()) is not None:
+                watch.recorder.thread_state().sequence = private.next_sequence_number()
+
+    return capture
 
 
 def _away_in(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -205,6 +205,18 @@ def call_in(frame: FrameType) -> Call:
     return Call(names["fn"], names["args"], names["kwargs"], names.get("result"))
 
 
+# ---------------------------------------------------------------- functions that become a graph and do not run
+
+EXPORTS = "torch._dynamo.functional_export"
+_CAPTURES = "dynamo_graph_capture_for_export", "_dynamo_graph_capture_for_export"
+
+
+def captures() -> list[tuple[Any, str]]:
+    """The module ``EXPORTS``, and the names of its functions that give what makes a graph of a function."""
+    home = sys.modules.get(EXPORTS)
+    return [(home, name) for name in _CAPTURES if hasattr(home, name)]
+
+
 # ---------------------------------------------------------------- a call that is refused while it is compiled
 
 

@@ -180,7 +180,8 @@ def process() -> dict:
         "flags of the dispatch modes": [v for k, v in vars(_python_dispatch).items() if k.startswith("_is_in_")],
         "stance": dynamo._stance,
         "default dtype": torch.get_default_dtype(),
-        "filters": list(warnings.filters),
+        # torch 2.8 adds one of its own whenever it compiles
+        "filters": [f for f in warnings.filters if getattr(f[3], "pattern", "") != "torch.distributed"],
         "showing": (warnings.showwarning, warnings._showwarnmsg, warnings._showwarnmsg_impl, warnings.warn),
         "functions": (torch.set_default_dtype, torch.compile, nn.Parameter.__dict__["__new__"], torch.Tensor.backward),
         "scripted": tuple(kind.__dict__["__call__"] for kind in (torch._C.ScriptFunction, torch._C.ScriptMethod)),

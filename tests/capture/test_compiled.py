@@ -45,6 +45,8 @@ import dtypetrace
 from dtypetrace.tracing import Trace
 
 ROOT = Path(__file__).parents[2]
+SHOWS_RESULTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12)
+needs_results = pytest.mark.skipif(not SHOWS_RESULTS, reason="torch shows what compiled code returns from 2.12 on")
 
 
 compile_by_name = torch.compile
@@ -142,9 +144,11 @@ def test_what_is_compiled_stays_compiled(make, made, fresh_dynamo):
     graphs = backend.graphs
     assert use(f, model, x) == watched and backend.graphs == graphs
     ops = [op for op in trace.recording.ops if op.aten == "torch.compile"]
-    assert ops and all(op.outputs == ("float32",) and op.phase == "forward" for op in ops)
+    assert ops
+    if SHOWS_RESULTS:
+        assert all(op.outputs == ("float32",) and op.phase == "forward" for op in ops)
     assert not {"linear", "relu"} & {op.op for op in trace.recording.ops if op.phase == "forward"}
-    assert not any("compile" in reason for reason in trace.recording.not_seen)
+    assert any("compile" in reason for reason in trace.recording.not_seen) is not SHOWS_RESULTS
     assert "not judged: compiled code" in repr(trace) and "no dtype problem found" not in repr(trace)
 
 
@@ -274,6 +278,7 @@ def test_what_is_compiled_while_dynamo_is_not_yet_imported(inside):
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
+@needs_results
 def test_nothing_is_claimed_of_what_is_inside(fresh_dynamo):
     """Operands of two dtypes come in, and a result in one of them out: which call decided that, nobody saw."""
 
@@ -380,7 +385,8 @@ def left_to_python(optimizer, loss):
 
 @pytest.mark.parametrize(
     ("make", "steps"),
-    [(on_its_own, 4), (with_a_schedule, 4), (of_an_object, 4), (left_to_python, 4), (each_second_time, 2)]
+    [(on_its_own, 4), (with_a_schedule, 4), (of_an_object, 4), (each_second_time, 2)]
+    + [pytest.param(left_to_python, 4, marks=needs_results)]
     + [(with_its_own_gradients, 0)],
 )
 @pytest.mark.filterwarnings("ignore")

@@ -31,6 +31,8 @@ Tensor = torch.Tensor
 _DEPTH = 6
 """Containers in containers whose tensors count as operands."""
 
+_NO_RESULTS = f"torch.compile: what compiled functions return: torch {torch.__version__} does not show it"
+
 
 class CompiledFunction:
     """Stands where an op has its operator."""
@@ -61,6 +63,8 @@ def returned(recorder: Session, frame: FrameType, nodes: Sequence[tuple[int, int
     """A region has returned. ``frame``: torch's, in which it ran. ``nodes``: the ranges of sequence numbers of the
     autograd nodes that its graphs made."""
     call = torch_private.call_in(frame)
+    if not torch_private.shows_results(frame):
+        recorder.not_seen[_NO_RESULTS] = None
     thread = recorder.thread_state()
     place = recorder.place(thread, frame)
     owner = _owner(call.function)

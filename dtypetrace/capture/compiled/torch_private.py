@@ -25,6 +25,7 @@ REGIONS = "torch.compile: regions of compiled code, which ran eagerly"
 BACKWARDS = "torch.compile: backward passes of compiled code, in which the watching stays on"
 _GRAPH = "do not trace Dynamo-compiled graph"
 """The reason that Dynamo gives where it keeps out of the graphs that it has compiled."""
+_RESULT = "result"
 _EVENTS = ("set_eval_frame", "_maybe_set_eval_frame", "_callback_from_stance")
 """In ``HOME``: a region calls the first as it begins, the third before its code runs, the second last of all."""
 
@@ -199,10 +200,15 @@ class Call(NamedTuple):
     """None while it runs, where it raised, and where this torch does not keep it."""
 
 
+def shows_results(frame: FrameType) -> bool:
+    """Whether a region's frame keeps its result, as from torch 2.12 on."""
+    return _RESULT in frame.f_code.co_varnames
+
+
 def call_in(frame: FrameType) -> Call:
     """The call that a region's frame makes; its result is known when it ends."""
     names = frame.f_locals
-    return Call(names["fn"], names["args"], names["kwargs"], names.get("result"))
+    return Call(names["fn"], names["args"], names["kwargs"], names.get(_RESULT))
 
 
 # ---------------------------------------------------------------- functions that become a graph and do not run

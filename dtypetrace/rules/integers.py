@@ -294,9 +294,14 @@ def _taken_apart(run: Run, v: Value) -> bool:
     made = [run.ops[n] for n in below]
     taken = [run.ops[n] for n, _ in run.below([source], run.moves, _FAR)] if source >= 0 else []
     used = any(not (is_move(op) or tagged(op, "equal", "like")) for op in made)
-    above = graph.ops_above(run.ops, [source], most=_FAR)
+    # products that were added up one after the other are offsets
+    above = graph.ops_above(run.ops, [source], lambda op: () if _adds_up(op) else op.inputs, most=_FAR)
     low = v.spoilt >= _HASHED * v.exact or any(_of_bits(run.ops[n]) or tagged(run.ops[n], "product") for n in above)
     return not used and low or any(map(_of_bits, (*made, *taken)))
+
+
+def _adds_up(op: Op) -> bool:
+    return tagged(op, "running") and tagged(op, "total")
 
 
 def _is_phase(run: Run, number: int) -> bool:
@@ -410,7 +415,7 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
         event = op.inputs[narrowed].event
         flow = graph.flow(run.recording, event, None)
         edit = editing.at_birth(run.recording, "cast", culprit.origin.place, "int64")
-        words = f"make {quoted(culprit.shown)} int64 where it is cast"
+        words = f"make {quoted(culprit.shown)} int64 where it is {'cast' if culprit.origin.kind == 'cast' else 'made'}"
         fix = born_otherwise(run, advise(culprit.origin.place, words, edits=edit), {event: "int64"})
     elif (
         is_cast(op) and source not in REAL and (event := run.event_of(v.op)) >= 0 and run.recording.events[event].reads

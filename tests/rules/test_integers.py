@@ -457,6 +457,38 @@ def test_integers_that_are_only_saved(numbers, codes, tmp_path):
     assert [f.code for f in program.findings if f.severity != "note"] == codes
 
 
+SIZES = "torch.randint(15_000, 21_000, (8,), dtype=torch.int32)"
+KEPT_OFFSETS = {
+    "offsets of masks": (
+        f"cells = {SIZES} * {SIZES}\nstarts = torch.zeros(9, dtype=torch.int32)\nstarts[1:] = cells.cumsum(0)",
+        "[int(start) for start in starts]",
+    ),
+    "written where they belong": (
+        f"starts = torch.zeros(8, dtype=torch.int32)\nstarts.copy_(({SIZES} * {SIZES}).cumsum(0))",
+        "starts.tolist()",
+    ),
+    "cast": (f"starts = ({SIZES}.long() * 20_000).cumsum(0).to(torch.int32)", "starts.tolist()"),
+}
+KEPT_HASHES = {
+    "a hash of two": "keys = (torch.arange(8) * 73_856_093 + torch.arange(8) * 19_349_663_000).to(torch.int32)",
+    "a hash of each": "keys = (torch.arange(8) * 2_654_435_761).to(torch.int32)",
+    "offsets that fit": f"keys = ({SIZES} * 1000).cumsum(0).to(torch.int32)",
+}
+
+
+@pytest.mark.parametrize(("text", "read"), KEPT_OFFSETS.values(), ids=KEPT_OFFSETS)
+def test_offsets_that_wrap_and_that_python_reads(text, read, tmp_path):
+    """A running sum of products is no hash, whose low bits are meant."""
+    program = programs.run(tmp_path, f"{text}\nprint({read})", before="torch.manual_seed(0)", numerics=True)
+    assert [f.code for f in program.findings if f.severity == "warning"] == ["DT301"]
+
+
+@pytest.mark.parametrize("text", KEPT_HASHES.values(), ids=KEPT_HASHES)
+def test_products_that_wrap_and_that_python_reads(text, tmp_path):
+    program = programs.run(tmp_path, f"{text}\nprint(keys.tolist())", before="torch.manual_seed(0)", numerics=True)
+    assert not [f for f in program.findings if f.severity == "warning"]
+
+
 STORAGES = """
 class Storage:
     def __init__(self):

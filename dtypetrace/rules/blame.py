@@ -193,10 +193,13 @@ _PRINCIPLES = _unscaled, _given_up, _cast_for_it, _named_operand, _as_configured
 
 
 def given_up(run: Run, number: int) -> bool:
-    """Whether a line of the program casts what it had computed in a wider dtype."""
+    """Whether a line of the program casts what it had computed in a wider dtype, or had made in one that it named."""
     op = run.ops[number]
-    narrowed = is_cast(op) and bool(op.inputs) and op.inputs[0].dtype in REAL and narrows(op)
-    return narrowed and run.computed(op.inputs[0]) and graph.runs_own_line(run.recording, op)
+    if not (is_cast(op) and op.inputs and op.inputs[0].dtype in REAL and narrows(op)):
+        return False
+    event = op.inputs[0].event
+    chosen = event >= 0 and run.recording.events[event].explicit
+    return (chosen or run.computed(op.inputs[0])) and graph.runs_own_line(run.recording, op)
 
 
 def _at_cast(d: Damaged, cast: Op, event: int) -> Decision:

@@ -139,13 +139,19 @@ def _of_ends(losses: Losses, least: float, ends: set[int], *, among: bool = Fals
             continue
         shows = _of_one_cast(losses, cause) or losses.compounds(cause.op) or decisions.ranked(losses, cause.op) >= 0
         enough = min(least, NOTABLE) if shows and not among else least
-        if not p.spoiled and p.total < enough and cause.op in losses.in_16_bits:
+        if not p.spoiled and p.total < enough and cause.op in losses.in_16_bits and not _is_of_float32(losses, cause):
             continue
         if _counts(losses, number, cause, number in ends):
             known_as = found.get(cause)
             if known_as is None or p.total > losses.of[known_as].total:
                 found[cause] = number
     return found
+
+
+def _is_of_float32(losses: Losses, cause: Cause) -> bool:
+    """Whether what shows is the rounding of an op in float32, beside which that to 16 bits before it is little."""
+    known = cause.how == "amplified" and cause.rounded >= 0
+    return known and losses.run.ops[cause.rounded].outputs[0] == "float32" and not losses.shows_16_bits(cause.op)
 
 
 def _known_ways(losses: Losses) -> Iterator[tuple[Cause, int]]:

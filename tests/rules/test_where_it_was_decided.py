@@ -358,3 +358,34 @@ def test_the_logarithms_of_probabilities_are_told_that_are_summed_up_in_16_bits(
 def test_logarithms_of_probabilities_in_float32(score, tmp_path):
     program = programs.run(tmp_path, SCORED.replace("SCORE", score), numerics=True)
     assert [f for f in program.findings if f.severity == "warning"] == []
+
+
+AFTER_HALF = "half = torch.rand(64).half().float()\n"
+ROUNDED_IN_FLOAT32 = {
+    "self energies": "table = torch.full((64,), 5248.123456789, dtype=torch.float64).to(half.dtype)  # born\n"
+    "energy = 0.001 * half + table\nrelative = energy - energy.min()\nprint(torch.softmax(-relative / 2e-4, 0).max())",
+    "heights over a datum": "datum = torch.tensor([812_345.678] * 64, dtype=torch.float64).float()  # born\n"
+    "height = half * 0.05 + datum\nprint(height.diff().abs().mean())",
+    "times": "start = torch.tensor(1_700_000_000.25, dtype=torch.float64).to(torch.float32)  # born\n"
+    "at = start + 40 * half\nprint((at - at[0]).std())",
+}
+FINE_IN_FLOAT32 = {
+    "a small offset": "table = torch.full((64,), 3.5, dtype=torch.float64).to(half.dtype)\n"
+    "energy = half + table\nprint((energy - energy.min()).mean())",
+    "no difference": "table = torch.full((64,), 5248.1, dtype=torch.float64).to(half.dtype)\n"
+    "energy = 0.001 * half + table\nprint(energy.mean())",
+}
+
+
+@pytest.mark.parametrize("text", ROUNDED_IN_FLOAT32.values(), ids=ROUNDED_IN_FLOAT32)
+def test_what_float32_rounds_counts_after_16_bits_too(text, tmp_path):
+    """And the cast that gave up the float64 which a line had named is where that was decided."""
+    program = programs.run(tmp_path, AFTER_HALF + text, before="torch.manual_seed(0)", numerics=True)
+    (found,) = [f for f in program.findings if f.severity == "warning"]
+    assert (found.code, found.culprit.origin.place.stack[0].line) == ("DT308", program.line("born"))
+
+
+@pytest.mark.parametrize("text", FINE_IN_FLOAT32.values(), ids=FINE_IN_FLOAT32)
+def test_what_float32_rounds_a_little(text, tmp_path):
+    program = programs.run(tmp_path, AFTER_HALF + text, before="torch.manual_seed(0)", numerics=True)
+    assert not [f for f in program.findings if f.severity == "warning"]

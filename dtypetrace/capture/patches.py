@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..program import AfterImport
 from . import fused, private, refused_calls, threads, warning_places, workers
 from .checkpoints import Checkpoints
 from .compiled import regions, torch_private
@@ -77,9 +76,10 @@ class Patches:
         if private.LOGS_USE:
             self._replace(torch._C, private.LOGS_USE, self._logs_use(getattr(torch._C, private.LOGS_USE)))
         self.watch_compile()
-        exports = AfterImport(torch_private.EXPORTS, self._begin_exports)
-        self._undo.append(exports.remove)
-        exports.install()
+        if torch_private.EXPORTS in sys.modules:
+            self._undo.append(regions.watch_captures())
+        else:
+            self._replace(torch.export, "export", self._exports(torch.export.export))
 
     def remove(self) -> None:
         self._over = True
@@ -123,19 +123,31 @@ class Patches:
                 self._optimizer(sys._getframe(1))
             if event == "torch.compile":
                 import_module("torch._dynamo")  # as torch.compile itself does next
-                self._begin_compile()
+                try:
+                    self.watch_compile()
+                except Exception:
+                    self.recorder.fail("the beginning of compiled code")
 
         return _log_api_usage_once
 
-    def _begin_exports(self) -> None:
-        self._undo.append(regions.watch_captures())
-        self._begin_compile()
+    def _exports(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """``torch.export.export`` of a program that has not imported Dynamo yet."""
+        watched = False
 
-    def _begin_compile(self) -> None:
-        try:
-            self.watch_compile()
-        except Exception:
-            self.recorder.fail("the beginning of compiled code")
+        @wraps(original)
+        def export(*args: Any, **kwargs: Any) -> Any:
+            nonlocal watched
+            if not (watched or self._over):
+                watched = True
+                import_module("torch._dynamo")  # as torch.export itself does next
+                try:
+                    self._undo.append(regions.watch_captures())
+                    self.watch_compile()
+                except Exception:
+                    self.recorder.fail("the beginning of an export")
+            return original(*args, **kwargs)
+
+        return export
 
     def _optimizer(self, making: FrameType) -> None:
         recorder = self.recorder

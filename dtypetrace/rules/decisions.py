@@ -96,10 +96,17 @@ def led_to(losses: Losses, choice: int) -> Cause:
     if (cast := _narrowed_before(losses, choice)) in losses.of and not is_cast(losses.run.ops[choice]):
         return Cause(choice, "amplified", cast)
     above = max(losses.sources(choice), key=losses.badness, default=-1)
-    if above >= 0 and losses.badness(above) >= KEPT * min(losses.of[choice].apart or 1.0, 1.0):
-        cause = losses.began(above)
+    enough = KEPT * min(losses.of[choice].apart or 1.0, 1.0)
+    cause = losses.began(above) if above >= 0 else Cause(-1, "amplified")
+    # beside what is left, a logarithm makes little of the numbers that became zero
+    if above >= 0 and max(losses.badness(n) for n in (above, *_became_zero(cause))) >= enough:
         return Cause(cause.rounded, "flushed") if _by_what_is_gone(losses, choice, cause) else cause
     return Cause(choice, "amplified", losses.rounded(choice))
+
+
+def _became_zero(cause: Cause) -> list[int]:
+    """The op that made numbers zero, where that is how a loss began."""
+    return [cause.op] if cause.how == "flushed" else []
 
 
 def _by_what_is_gone(losses: Losses, choice: int, cause: Cause) -> bool:

@@ -43,6 +43,9 @@ _BLURRED = 0.02
 """The share of a table's entries that may be equal to neighbours from which they differ by more than a detail."""
 _SPOILT = 0.25
 """The error of a table, relative to it, that shows in a few calls."""
+_TURNED = 8 * ROUNDING
+"""The same for sines and cosines, whose size says nothing of their angles': a thirty-second of a radian on average is a
+large part of one where the angles are largest."""
 
 
 _OFF = 0.25
@@ -228,8 +231,8 @@ def is_blurred(op: Op, p: Precision) -> bool:
 
 
 def is_spoilt(op: Op, p: Precision) -> bool:
-    """Whether a small sample of a table shows damage: equal neighbours, or a quarter of the numbers."""
-    return is_blurred(op, p) or p.total >= _SPOILT
+    """Whether a small sample of a table shows damage: equal neighbours, turned angles, or a quarter of the numbers."""
+    return is_blurred(op, p) or p.total >= (_TURNED if tagged(op, "angle") else _SPOILT)
 
 
 def measured(

@@ -389,3 +389,67 @@ def test_what_float32_rounds_counts_after_16_bits_too(text, tmp_path):
 def test_what_float32_rounds_a_little(text, tmp_path):
     program = programs.run(tmp_path, AFTER_HALF + text, before="torch.manual_seed(0)", numerics=True)
     assert not [f for f in program.findings if f.severity == "warning"]
+
+
+FREQUENCIES = "inv = (1.0 / 10000 ** (torch.arange(0, 32, 2).float() / 32))"
+ANGLES = {
+    "time steps": FREQUENCIES + ".bfloat16()  #!\nt = torch.arange(0, 400, 8).bfloat16()\n"
+    "print((t[:, None] * inv).float().sin().diff().abs().max().item())",
+    "positions": FREQUENCIES + ".half()  #!\nat = torch.arange(2000).half()\ntable = (at[:, None] * inv).cos()\n"
+    "print((table[3] * table[9]).sum().item() - (table[1903] * table[1909]).sum().item())",
+    "phases": "turn = (torch.arange(1, 64) * 0.37).bfloat16()  #!\nwave = torch.exp(-0.01 * torch.arange(63.0)) * torch.cos(turn.float() * 4)\n"
+    "print(wave.cumsum(0).max().item())",
+}
+
+
+@pytest.mark.parametrize("text", ANGLES.values(), ids=ANGLES)
+def test_angles_that_were_rounded_by_parts_of_a_turn(text, tmp_path):
+    program = programs.run(tmp_path, text, numerics=True)
+    found = next(f for f in program.findings if f.severity == "warning")
+    assert found.code == "DT204" and program.at(found.culprit.origin.place).endswith("#!")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FREQUENCIES
+        + "\nat = torch.arange(2000.0)\ntable = (at[:, None] * inv).cos().half()\nprint(table.float().diff().max().item())",
+        FREQUENCIES
+        + ".half()\nat = torch.arange(64).half()\nprint((at[:, None] * inv).float().sin().diff().max().item())",
+    ],
+    ids=["the finished table", "few positions"],
+)
+def test_angles_that_were_rounded_by_nothing(text, tmp_path):
+    program = programs.run(tmp_path, text, numerics=True)
+    assert [f for f in program.findings if f.severity == "warning"] == []
+
+
+FLOORS = {
+    "power": "sound = torch.randn(4, 900) * 1e-4\npower = sound.half().square()  #!\n"
+    "level = 10 * torch.log10(power.float().view(4, 30, 30).mean(-1) + 1e-10)\nprint((level < -99).float().mean().item())",
+    "a product": "p, q = torch.rand(40, 64) * 2e-4, torch.rand(40, 64) * 2e-4\njoint = p.half() * q.half()  #!\n"
+    "print(((joint.float() + 1e-9).log() < -20).float().mean().item())",
+    "decay": "age = torch.linspace(12, 40, 2000)\nleft = torch.exp(-age.half())  #!\n"
+    "print(((left.float() + 1e-12).log() > -20).float().mean().item())",
+}
+
+
+@pytest.mark.parametrize("text", FLOORS.values(), ids=FLOORS)
+def test_numbers_that_became_zero_before_a_logarithm_to_compare_by(text, tmp_path):
+    program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+    found = next(f for f in program.findings if f.severity == "warning")
+    assert found.code == "DT302" and program.at(found.site).endswith("#!")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sound = torch.randn(4, 900) * 1e-2\npower = sound.half().square()\n"
+        "level = 10 * torch.log10(power.float().view(4, 30, 30).mean(-1) + 1e-10)\nprint((level < -45).float().mean().item())",
+        "age = torch.linspace(1, 9, 2000)\nleft = torch.exp(-age.half())\n"
+        "print(((left.float() + 1e-12).log() > -5).float().mean().item())",
+    ],
+)
+def test_numbers_that_stay_above_the_floor_of_a_logarithm(text, tmp_path):
+    program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+    assert [f for f in program.findings if f.severity == "warning"] == []

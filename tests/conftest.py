@@ -59,6 +59,8 @@ def installed() -> list[str]:
     ]
     if any("dtypetrace" in getattr(module, "pattern", "") for *_, module, _ in warnings.filters):
         found.append("a warnings filter")
+    if "__new__" in vars(torch.Tensor):
+        found.append("a constructor of tensors")
     if torch.get_default_dtype() is not torch.float32:
         found.append("a default dtype")
     dynamo = sys.modules.get("torch._dynamo.eval_frame")

@@ -21,6 +21,7 @@ from torch import nn
 from . import fused, private, refused_calls, threads, warning_places, workers
 from .checkpoints import Checkpoints
 from .compiled import regions, torch_private
+from .constructors import Constructor
 from .marks import not_ours
 from .protocols import Healer
 from .replaced import Replaced
@@ -63,6 +64,7 @@ class Patches:
         self._undo.append(workers.install(self.recorder))
         self._checkpoints.install(self._replace)
         self._watch_parameters()
+        self._replace(torch.Tensor, "__new__", Constructor(self.recorder))
         if private.SWAP:
             self._watch_swaps()
         for kind in private.SCRIPTED:

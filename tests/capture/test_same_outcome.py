@@ -125,19 +125,6 @@ def test_a_parameter_of_a_class_of_its_own():
     whole(trace)
 
 
-class Legacy(torch.Tensor):
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        return super().__torch_function__(func, types, args, kwargs or {})
-
-
-def legacy_constructor() -> str:
-    try:
-        return repr(Legacy([1.0, 2.0]))
-    except RuntimeError as error:
-        return str(error)
-
-
 def lines_of_a_debug_mode(watch) -> int:
     debug_mode = pytest.importorskip("torch.utils._debug_mode").DebugMode
     model = mlp()
@@ -147,10 +134,6 @@ def lines_of_a_debug_mode(watch) -> int:
 
 
 def test_what_any_dispatch_mode_changes_a_trace_changes_in_the_same_way():
-    with EmptyPair():
-        empty = legacy_constructor()
-    with dtypetrace.trace():
-        assert legacy_constructor() == empty
     watched = [lines_of_a_debug_mode(watch()) for watch in (EmptyPair, dtypetrace.trace)]
     assert watched[0] == watched[1]
 

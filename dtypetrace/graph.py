@@ -227,7 +227,9 @@ def _followed_read(recording: Recording, number: int, expected: str | None) -> R
             r for r in event.reads if _meet(recording, number, r.event) or _widened_in_vain(recording, r, expected)
         )
         return next(of_run, None)
-    return next((r for r in event.reads if r.event >= 0 and not _chosen_wrongly(recording, r, expected)), None)
+    followed = (r for r in event.reads if r.event >= 0)
+    had_to = (r for r in followed if _meet(recording, number, r.event) or not _chosen_wrongly(recording, r, expected))
+    return next(had_to, None)
 
 
 def _meet(recording: Recording, event: int, other: int) -> bool:

@@ -107,7 +107,7 @@ class Problem:
         lines = [_line(self.fixes[self.chosen])] if self.chosen else []
         found = []
         for name in self.remaining():
-            if name.startswith(_UNCHECKED) or name in self.later:
+            if name.startswith((_UNCHECKED, _OTHER_SIDE)) or name in self.later:
                 continue
             if (line := _line(self.fixes[name])) not in lines:
                 lines.append(line)
@@ -129,6 +129,7 @@ class Problem:
         return f"; {listed(lines)} {'is' if len(lines) == 1 else 'are'} changed, too" if lines else ""
 
 
+_OTHER_SIDE = "other side: "
 _UNCHECKED = "own lines"
 """What a call of the program's own gives may hold the tensor and be none: only a run shows whether it can be cast."""
 
@@ -173,7 +174,8 @@ def _key(refused: Refused, finding: Finding, case: Case | None) -> tuple[object,
 
 
 def _offer(problem: Problem, case: Case | None, patch: Patch) -> None:
-    """Adds the changes for one refused call: first what its finding shows, then what else may repair it.
+    """Adds the changes for one refused call: first what its finding shows, then what else may repair it, last what
+    repairs it from the other side: a verdict on who is wrong is no proof.
 
     Candidates that the dtype rules refute are left out, unless nothing else is left.
     """
@@ -188,3 +190,8 @@ def _offer(problem: Problem, case: Case | None, patch: Patch) -> None:
     left = shown is not None and shown.edits or any(c.fix.edits for c in sound)
     for candidate in sound if left else found:
         problem.offer(candidate.strategy, candidate.fix, patch.locate(candidate.fix.edits))
+    other = rules.other_side(case)
+    for candidate in remedies.candidates(other) if other is not None else ():
+        if not checks.objection(other, candidate.fix):
+            name = f"{_OTHER_SIDE}{candidate.strategy}"
+            problem.offer(name, candidate.fix, patch.locate(candidate.fix.edits))

@@ -253,7 +253,16 @@ class Repair:
         if any(again):
             return True
         taken_up = [self._take_up(f, known.get(f.key)) for f in new if f not in own]
-        return any(taken_up)
+        return any(taken_up) or self._doubt([f for f in new if f not in own])
+
+    def _doubt(self, left: list[Problem]) -> bool:
+        """Whether the change made last has another candidate, where calls are refused for which no change is known, and
+        that ran before: the change leads to them."""
+        last = next((p for p in reversed(self.problems) if p.chosen is not None), None)
+        if last is None or any(map(self._refused_before, left)):
+            return False
+        self.problems = [p for p in self.problems if p not in left]
+        return last.choose_next()
 
     def _take_up(self, found: Problem, problem: Problem | None) -> bool:
         """Whether anything changes for one cause that the patched run met; ``problem`` is that cause, if it was already

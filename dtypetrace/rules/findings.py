@@ -288,9 +288,17 @@ def judged(recording: Recording, refused: Refused) -> Judged:
     )
 
 
-def _judged(recording: Recording, refused: Refused) -> Judged:
+def other_side(case: Case) -> Case | None:
+    """The case if not the culprit were wrong, but what it met; None where these are not two floating dtypes."""
+    sides = {w.dtype for w in culprits.contenders(case.refused)}
+    if case.refused.wants != "agree" or len(sides) != 2 or not sides <= FLOATING or case.witness.dtype not in sides:
+        return None
+    return _judged(case.recording, case.refused, Verdict(case.witness.dtype)).case
+
+
+def _judged(recording: Recording, refused: Refused, verdict: Verdict | None = None) -> Judged:
     refused = autocast_off.with_own_forward(recording, refused)
-    verdict = culprits.verdict(recording, refused)
+    verdict = verdict or culprits.verdict(recording, refused)
     chosen = culprits.culprit(refused, verdict.expected)
     measure = _measure(refused, chosen, verdict.expected)
     site = graph.place_of(recording, refused.place)

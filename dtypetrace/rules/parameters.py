@@ -202,7 +202,7 @@ def default_yields(case: Collision) -> Verdict | None:
         return None
     if not all(_by_default(case, p, rival) for p in case.refused.model):
         return None
-    if len(_decisions(case, rival)) < 2 and not dict(case.refused.run).get(rival, 0):
+    if len(_decisions(case, rival)) < 2:
         return None
     reason = f"the parameters of the {most.scope} are {most.dtype} only by default; the program chose {rival}"
     return Verdict(rival, reason)

@@ -194,6 +194,39 @@ def test_a_dtype_that_was_read_from_a_tensor(name, tmp_path):
     assert ("attribute" in [s.how for s in f.flow]) is not by_itself
 
 
+# A model in half reads its own dtype and computes in it; what it returns meets another model, in float32.
+OWN_DTYPE = {
+    "a property": ("next(self.parameters()).dtype", "self.feed(x.to(self.dtype))"),
+    "the weight": ("None", "self.feed(x.to(self.feed.weight.dtype))"),
+    "made in it": ("self.feed.weight.dtype", "self.feed(torch.ones(x.shape, dtype=self.dtype)) + 1"),
+}
+
+
+@pytest.mark.parametrize("name", OWN_DTYPE)
+def test_a_cast_to_the_dtype_of_the_weights_that_it_then_meets_follows_them(name, tmp_path):
+    own, computed = OWN_DTYPE[name]
+    program = programs.run(
+        tmp_path,
+        f"""
+        class Sampler(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.feed = nn.Linear(4, 4)
+            @property
+            def dtype(self):
+                return {own}
+            def forward(self, x):
+                return {computed}
+        sampler = Sampler().half()  #!
+        decoder = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        decoder(sampler(torch.ones(2, 4)))
+        """,
+    )
+    f = program.only
+    assert (f.culprit.name, f.principle) == ("input", "most parameters")
+    assert program.at(f.culprit.origin.place).endswith("#!"), program.at(f.culprit.origin.place)
+
+
 def test_the_cast_is_wrong_where_the_tensor_that_was_read_is_right(tmp_path):
     """The same program, judged against a float32 model: `.half()` is wrong, and the reads of a dtype are right."""
     program = programs.run(

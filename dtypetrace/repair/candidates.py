@@ -37,20 +37,25 @@ class Problem:
     """Those among them that cast in the call of a later finding: alone, they are not enough."""
     changes: dict[str, list[Change]] = field(default_factory=dict)
     needed: dict[str, int] = field(default_factory=dict)
-    """How many of those the first finding needs that has the candidate; the others are for later findings."""
+    """How many of those the first finding needs that has the candidate, and those that refuse the same value; the
+    others are for later findings."""
     tried: set[str] = field(default_factory=set)
     chosen: str | None = None
 
-    def offer(self, name: str, fix: Fix, changes: tuple[Change, ...]) -> None:
-        """Adds the changes that a candidate would make. Two candidates with the same changes are one."""
+    value: int = -1
+    """The op that made what the first finding refuses."""
+
+    def offer(self, name: str, fix: Fix, changes: tuple[Change, ...], value: int = -1) -> None:
+        """Adds the changes that a candidate would make. Two candidates with the same changes are one. ``value``: the op
+        that made what is refused here."""
         sites = [f.site for f in self.findings]
         if name not in self.fixes and sites and fix.place == sites[-1] != sites[0]:
             self.later.add(name)
         known = self.changes.setdefault(name, [])
         self.fixes.setdefault(name, fix)
         known += [c for c in changes if c not in known]
-        if known:
-            self.needed.setdefault(name, len(known))
+        if known and (name not in self.needed or self.value == value >= 0):
+            self.needed[name] = len(known)
 
     def begin(self) -> None:
         """Keeps only those changes of the chosen candidate that the first finding needs. Later findings may be
@@ -77,6 +82,11 @@ class Problem:
             self.tried.add(self.chosen)
         self.chosen = next(iter(self.remaining()), None)
         return self.chosen is not None
+
+    def choose_other_side(self) -> bool:
+        """Goes on to the first candidate that casts what the culprit met; returns False where there is none."""
+        self.tried.update(name for name in self.changes if not name.startswith(_OTHER_SIDE))
+        return self.choose_next()
 
     def withdraw(self) -> None:
         """Withdraws the chosen candidate; the next run shows whether the cause needs another."""
@@ -181,17 +191,19 @@ def _offer(problem: Problem, case: Case | None, patch: Patch) -> None:
     """
     if case is None or case.refused.in_vain:
         return
-    shown = remedies.remedy(case)
+    shown, value = remedies.remedy(case), case.witness.producer
+    if len(problem.findings) == 1:
+        problem.value = value
     if shown is not None:
         safe = shown.safe and case.origin.kind not in SHARED
-        problem.offer(BEST, replace(shown, safe=safe), patch.locate(shown.edits))
+        problem.offer(BEST, replace(shown, safe=safe), patch.locate(shown.edits), value)
     found = [c for c in remedies.candidates(case) if not checks.forbidden(case, c.fix)]
     sound = [c for c in found if not checks.objection(case, c.fix)]
     left = shown is not None and shown.edits or any(c.fix.edits for c in sound)
     for candidate in sound if left else found:
-        problem.offer(candidate.strategy, candidate.fix, patch.locate(candidate.fix.edits))
-    other = rules.other_side(case)
-    for candidate in remedies.candidates(other) if other is not None else ():
+        problem.offer(candidate.strategy, candidate.fix, patch.locate(candidate.fix.edits), value)
+    if (other := rules.other_side(case)) is None:
+        return
+    for candidate in remedies.candidates(other):
         if not checks.objection(other, candidate.fix):
-            name = f"{_OTHER_SIDE}{candidate.strategy}"
-            problem.offer(name, candidate.fix, patch.locate(candidate.fix.edits))
+            problem.offer(f"{_OTHER_SIDE}{candidate.strategy}", candidate.fix, patch.locate(candidate.fix.edits))

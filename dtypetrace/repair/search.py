@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .. import graph
-from ..records import UNCAST, Edit, Place
+from ..records import UNCAST, Edit, Place, Recording
 from ..rules.lost_steps import lost_steps
 from ..source.patch import Change, Patch, objection
 from ..tables.dtypes import COMPLEX, FLOATING
@@ -253,16 +253,19 @@ class Repair:
         if any(again):
             return True
         taken_up = [self._take_up(f, known.get(f.key)) for f in new if f not in own]
-        return any(taken_up) or self._doubt([f for f in new if f not in own])
+        return any(taken_up) or self._doubt(patched, [f for f in new if f not in own])
 
-    def _doubt(self, left: list[Problem]) -> bool:
-        """Whether the change made last has another candidate, where calls are refused for which no change is known, and
-        that ran before: the change leads to them."""
+    def _doubt(self, patched: Outcome, left: list[Problem]) -> bool:
+        """Whether the cause patched last can be repaired from its other side, where calls are left that compute on with
+        the result of its call, and for which no change is known: that result's dtype is wrong, wherever it is cast."""
         last = next((p for p in reversed(self.problems) if p.chosen is not None), None)
-        if last is None or any(map(self._refused_before, left)):
+        recording, own = patched.recording, {_line(f.site) for p in left for f in p.findings}
+        of = [w.producer for r in recording.refused for w in r.witnesses if _line_of(recording, r.place) in own]
+        above = {_line_of(recording, recording.ops[n].place) for n in graph.ops_above(recording.ops, of)}
+        if last is None or not above & {_line(f.site) for f in last.findings}:
             return False
         self.problems = [p for p in self.problems if p not in left]
-        return last.choose_next()
+        return last.choose_other_side()
 
     def _take_up(self, found: Problem, problem: Problem | None) -> bool:
         """Whether anything changes for one cause that the patched run met; ``problem`` is that cause, if it was already
@@ -312,7 +315,7 @@ class Repair:
     def _refused_before(self, problem: Problem) -> bool:
         """Whether each of its calls was also refused in the first run. Edits do not move lines."""
         refused = self.found.recording.refused if self.found else ()
-        first = {(r.op, r.module, *_line(graph.place_of(self.found.recording, r.place))) for r in refused if self.found}
+        first = {(r.op, r.module, *_line_of(self.found.recording, r.place)) for r in refused if self.found}
         return all((f.op, f.module, *_line(f.site)) in first for f in problem.findings)
 
     def _at_fault(self, error: Ended) -> Problem | None:
@@ -489,6 +492,10 @@ def _agree(one: Evidence) -> str:
     if one.apart:
         return f"{one.what} agree{'s' * single} with the healed run's within {percent(one.apart)}"
     return f"{one.what} equal{'s' * single} the healed run's"
+
+
+def _line_of(recording: Recording, place: int) -> tuple[object, ...]:
+    return _line(graph.place_of(recording, place))
 
 
 def _line(place: Place) -> tuple[object, ...]:

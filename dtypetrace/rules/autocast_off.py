@@ -73,14 +73,18 @@ def with_own_forward(recording: Recording, refused: Refused) -> Refused:
     """A call that was refused in the backward of a hand-written function, where the gradient that this was given is
     born with the result of its forward: autograd gives it the dtype of that."""
     forward = own_forward(recording, refused)
-    if forward is None or ran_in_forward(recording, refused) is None:
+    if forward is None:
         return refused
     own = graph.place_of(recording, refused.place).stack[0]
 
     def given(w: Witness) -> bool:
-        above = graph.first_operands(recording.ops, w.producer) if w.holder is None else ()
-        outer = next((n for n in above if not runs(recording, recording.ops[n], (own.function, own.file))), -1)
-        return outer >= 0 and recording.ops[outer].phase == "backward"
+        ops = recording.ops
+        for n in graph.first_operands(ops, w.producer) if w.holder is None else ():
+            if n < 0 or not runs(recording, ops[n], (own.function, own.file)):
+                return n >= 0 and ops[n].phase == "backward"
+            if [i.dtype for i in ops[n].inputs[:1]] != [w.dtype]:
+                return False  # it has its dtype from here
+        return False
 
     last = next((n for n, op in reversed(list(enumerate(recording.ops))) if runs(recording, op, forward)), -1)
     made = next((i for op in recording.ops[last + 1 :] for i in op.inputs if i.producer == last), None)

@@ -146,22 +146,26 @@ def autocast_left(case: Collision) -> Verdict | None:
 
 
 def cast_in_forward(case: Collision) -> Verdict | None:
-    """In the backward of a hand-written function, the dtype is right to which its forward cast what it saved, for its
-    product: the gradient has that of its result."""
+    """In the backward of a hand-written function, the dtype is right in which its forward computed its products:
+    what it saved before it cast it, and the gradient, where it cast its result, have another."""
     forward, ops = own_forward(case.recording, case.refused), case.recording.ops
     if forward is None or len(case.present) != 2:
         return None
     inside = {n for n, op in enumerate(ops) if op.phase != "backward" and runs(case.recording, op, forward)}
+    every = set[str]()
     for n in inside:
         computed = {i.dtype for i in ops[n].inputs}
         if not tagged(ops[n], "matmul") or len(computed) != 1 or not computed < case.present:
             continue
+        every |= computed
         saved = {w.event for w in case.sides if w.dtype not in computed}
         above = inside & {*graph.ops_above(ops, [n])}
         if any(i.event in saved for m in above for i in ops[m].inputs):
             right = computed.pop()
             return Verdict(right, f"forward casts it to {right}, and saves it in {case.other(right)}")
-    return None
+    if len(every) != 1:
+        return None
+    return Verdict(right := every.pop(), f"forward computes its products in {right}")
 
 
 def _root(case: Collision, witness: Witness) -> str:

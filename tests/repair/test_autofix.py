@@ -413,6 +413,36 @@ for _ in range(2):
     assert added == ["x = torch.randn(32, 8, dtype=torch.float32)"] and "for the same random numbers" in said
 
 
+DECODES = """
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(4, 6, 3)
+    def forward(self, x):
+        x = self.conv(x)
+        <body>
+embed = nn.Embedding(8, 4).half()
+latents = torch.randn(2, 4, 8).to(torch.float16) + embed(torch.tensor([1])).mean()
+decoder = Decoder()
+with torch.no_grad():
+    print(decoder(latents).abs().float().mean())
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return torch.linalg.qr(x)[0]",
+        "return torch.istft(torch.polar(x.abs(), x), 10, 2, window=torch.ones(10))",
+        "return torch.fft.irfft(torch.view_as_complex(x.reshape(2, 6, 3, 2)), n=5)",
+    ],
+)
+def test_the_other_side_is_cast_where_the_first_leads_to_calls_that_cannot_be_repaired(body, tmp_path):
+    """The program chose half in two places and left the decoder out: it is blamed. What it computes has no half."""
+    added, said = fixed(tmp_path, DECODES.replace("<body>", body))
+    assert added == ["latents = torch.randn(2, 4, 8).to(torch.float32) + embed(torch.tensor([1])).mean()"], said
+
+
 def test_one_value_for_models_of_two_dtypes_follows_their_weights(tmp_path):
     text = """
 class Net(nn.Module):
@@ -588,6 +618,20 @@ optimizer.step()
     assert len(added) == 2 and re.search(r"program\.py:\d+\); program\.py:\d+ is changed, too", said), said
 
 
+def test_one_value_that_is_refused_in_several_calls_is_cast_in_each_at_once(tmp_path):
+    text = """
+def step(net, x):
+    first = net[0](x)
+    return first, net[1](x)
+
+
+net = nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 2)]).half()
+print(sum(part.float().sum() for part in step(net, nn.Linear(4, 4).float()(torch.ones(1, 4)))))
+"""
+    added, said = fixed(tmp_path, text)
+    assert len(added) == 2 and "run 3" not in said, said
+
+
 def healed_refusals():
     from dtypetrace.records import Refused
 
@@ -638,7 +682,7 @@ def test_what_the_program_gets_after_the_refused_call_is_not_cast(tmp_path):
         originals = {c.file: patch.patched_files[c.file].original for cs in problem.changes.values() for c in cs}
         pieces = [(c.file, p) for cs in problem.changes.values() for c in cs for p in c.pieces]
         edited[last] = {originals[file].count("\n", 0, p.start) + 1 for file, p in pieces}
-    assert edited == {"y = main()": {4}, "main()": {4}}
+    assert edited == {"y = main()": {3, 4}, "main()": {3, 4}}
 
 
 def test_a_dtype_read_from_another_tensor_is_followed_while_healing(tmp_path):

@@ -277,6 +277,33 @@ def test_cast_in_forward(kept, computes, tmp_path):
     assert program.findings[0].fix.edits[0].before == "w.t()"
 
 
+@pytest.mark.parametrize("computes", ["bfloat16", "float32"])
+@pytest.mark.parametrize("result", ["x @ w", "torch.relu(x @ w)", "(x @ w) @ w"])
+def test_a_gradient_is_wrong_where_forward_casts_what_it_computed(computes, result, tmp_path):
+    returns = "float32" if computes == "bfloat16" else "bfloat16"
+    program = programs.run(
+        tmp_path,
+        f"""
+        class Residual(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, w):
+                x = x.to(w.dtype)
+                ctx.save_for_backward(x, w)
+                return ({result}).to(torch.{returns})  #!
+            @staticmethod
+            def backward(ctx, g):
+                x, w = ctx.saved_tensors
+                return g @ w.t(), x.t() @ g
+        net = nn.Linear(4, 4).to(torch.{computes})
+        x = torch.randn(2, 4, requires_grad=True, dtype=torch.{returns})
+        Residual.apply(x, net.weight).sum().backward()
+        """,
+    )
+    for recording in (program.with_text, swapped(program.with_text)):
+        assert decided(recording) == ("cast in forward", computes, returns)
+    assert program.at(program.findings[0].culprit.origin.place).endswith("#!")
+
+
 def test_left_cast(tmp_path):
     program = programs.run(
         tmp_path,
@@ -400,6 +427,15 @@ def test_default_yields(half):
     model = (Parameter("weight", "float32", 16, forgotten.event), *weights("float32", b.made("float32", "parameter")))
     b.refused("linear", x, forgotten, model=model)
     both_ways(b, "default yields", half, "float32")
+
+
+def test_half_weights_of_another_model_are_no_decision_for_this_one():
+    b = RecordingBuilder()
+    x = b.made("float16", "cast", explicit=True)
+    model = weights("float32", b.made("float32", "parameter"))
+    weight = b.made("float32", "parameter").as_parameter("weight")
+    b.refused("conv1d", x, weight, model=model, run={"float32": 64, "float16": 32})
+    both_ways(b, "most parameters", "float32", "float16")
 
 
 def test_one_cast_alone_is_no_decision_for_the_run():

@@ -374,8 +374,10 @@ class Recorder(Session):
             return
         if all(o is None or type(o) in _PLAIN and o.dtype is dtype for o in made_by(out, type(out))):
             given = [args[i] for i in form.tensors]
-            op.steady, op.owner = dtype, form.tensors[decider(given, known.agrees and op.phase != "backward")]
-            op.forms = one_more(op.forms, type(out), form)
+            owner = form.tensors[decider(given, known.agrees and op.phase != "backward")]
+            if owner != op.owner:
+                op.forms = NO_FORMS  # in torch.add(1, x) the number stands where the tensor was
+            op.steady, op.owner, op.forms = dtype, owner, one_more(op.forms, type(out), form)
             if self.values is not None:
                 op.manner = self.values.manner(known.func, args, dtype, op.phase)
             self._steady[key] = op

@@ -166,9 +166,10 @@ class Values:
         """How later calls of an op, all of whose tensors are plain and have ``dtype``, are measured: ``UNMEASURED``,
         ``PASSED_ON`` (a view), ``RANGE`` (by :meth:`again`), else ``IN_FULL`` (by :meth:`saw`)."""
         kind = self._kind(func)
-        if phase in _FOLLOWED_PHASES and is_small_sum(func, args[0]):
+        first = next(a for a in args if isinstance(a, Tensor))  # a number stands before it in torch.add(1, x)
+        if phase in _FOLLOWED_PHASES and is_small_sum(func, first):
             return IN_FULL
-        if dtype in NARROW and (_followed(func, phase) or id(func) in _PRODUCTS_IDS and args[0].numel() <= SMALL):
+        if dtype in NARROW and (_followed(func, phase) or id(func) in _PRODUCTS_IDS and first.numel() <= SMALL):
             return IN_FULL
         if kind == _SKIP or dtype not in _MEASURED:
             return UNMEASURED

@@ -154,3 +154,24 @@ def test_the_mark_of_a_deleted_tensor_is_not_used_for_another():
         gc.collect()
         origins.sweep()
         assert {id(t) for t in kept} <= set(origins.marks) and len(origins.marks) < 120
+
+
+class Numbers(nn.Module):
+    """The same operator on one line, with a number before its tensor, behind it and in both."""
+
+    def forward(self, x):
+        for make in (torch.add, torch.mul, torch.sub, torch.true_divide, torch.pow, torch.remainder, torch.xlogy):
+            for given in ((1, x), (x, 1), (2.0, x), (x, 2.0), (torch.tensor(2.0), x), (x, x)):
+                y = make(*given)
+        return y + torch.where(x > 1, 1.0, x) + torch.where(x > 1, x, 1.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64])
+@pytest.mark.parametrize("precision", ["values", "reference"])
+def test_a_number_may_stand_where_a_tensor_stood(dtype, precision):
+    model, x = Numbers(), torch.ones(2).to(dtype)
+    with dtypetrace.trace(precision=precision) as trace:
+        for _ in range(4):
+            model(x), model.forward(x)
+    assert not [note for note in trace.recording.not_seen if "internal error" in note]
+    assert sum(op.count for op in trace.recording.ops) >= 4 * 2 * 7 * 6

@@ -69,6 +69,8 @@ class Patches:
             self._watch_swaps()
         for kind in private.SCRIPTED:
             self._keep_text(kind)
+        for home, name in private.JIT_TRACES:
+            self._replace(home, name, self._traced(getattr(home, name)))
         if self.healer is not None:
             for replacement in self.healer.replacements():
                 self._replace(replacement.owner, replacement.name, replacement.function)
@@ -181,6 +183,29 @@ class Patches:
         return call
 
     # ------------------------------------------------------------ TorchScript
+
+    def _traced(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A trace of torch.jit's own writes each size that is read into its graph, and the names of our frames, and
+        warns of each comparison."""
+        alone = regions.without_ours(original)
+
+        @wraps(original)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            self.recorder.not_seen["inside torch.jit.trace: torch makes a graph of what runs"] = None
+            try:
+                return alone(*args, **kwargs)
+            except Exception as error:
+                if threads.watched_by(self.recorder):
+                    self._refused_inside(error)
+                raise
+
+        return traced
+
+    def _refused_inside(self, error: Exception) -> None:
+        try:
+            refused_calls.from_unseen_module(self.recorder, error)
+        except Exception:
+            self.recorder.fail("a refusal in a trace of torch.jit's own")
 
     def _keep_text(self, kind: Any) -> None:
         """TorchScript's interpreter loses the text of an exception that passes through a mode written in Python."""

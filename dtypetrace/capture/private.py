@@ -196,6 +196,20 @@ SCRIPTED = tuple(
 )
 """The types that TorchScript makes from functions and from modules' methods."""
 
+JIT_TRACES = [
+    (home, name)
+    for home in (torch._C, torch._C.ScriptModule)
+    for name in (
+        "_create_function_from_trace",
+        "_create_function_from_trace_with_dict",
+        "_create_method_from_trace",
+        "_create_method_from_trace_with_dict",
+        "_create_graph_by_tracing",
+    )
+    if hasattr(home, name)
+]
+"""Where ``torch.jit.trace`` and its kin run a program's code and make a graph of it."""
+
 SEEDS_CODE = getattr(_make_seeds, "__code__", None)
 """Makes the gradient that a backward begins with."""
 

@@ -154,20 +154,65 @@ def from_module(
         return
     with private.DisableTorchFunction():
         entry = next((e for e in reversed(thread.modules) if e.module is module), None)
-        number = entry.number if entry else -1
         own = recorder.places.own
         stack = [(f, i) for f, i in frames_of(error)[:-1] if not own(f.f_code.co_filename)]  # the last still runs
         place = recorder.places.of_frames(
             [(f.f_code, i) for f, i in stack], entry.place if entry else recorder.place(thread, frame)
         )
-        op, arguments = _raised_in(recorder, thread, stack, meaning, error, place)
-        if not arguments:
-            flatten(arguments, "input", args if len(args) != 1 else args[0])
-        arguments += _own_parameters(module, meaning, bool(stack), {id(v) for _, v in arguments})
-        if all(recorder.places.hidden(f.f_code.co_filename) for f, _ in stack):
-            op = type(module).__name__  # what the program called is the module
-        scene = Scene(op, None, recorder.phase(thread, place), number, place)
-        record(recorder, thread, meaning, scene, arguments, error)
+        phase = recorder.phase(thread, place)
+        inside = InModule(module, args, entry.number if entry else -1, stack, place, phase)
+        _record_in_module(recorder, thread, meaning, inside, error)
+
+
+def from_unseen_module(recorder: Session, error: Exception) -> None:
+    """Records a refusal that was raised in the forward of a module whose hooks did not run."""
+    stack = [(f, i) for f, i in frames_of(error) if not recorder.places.own(f.f_code.co_filename)]
+    depth = next((n for n, (f, _) in enumerate(stack) if f.f_code.co_name == "forward" and _module_of(f)), -1)
+    if depth < 0 or recorder.refusals.knows(error):
+        return
+    module = _module_of(stack[depth][0])
+    assert module is not None
+    meaning = refusals.recognise(str(error), type(error).__name__, type(module).__name__)
+    if meaning is None:
+        return
+    with private.DisableTorchFunction():
+        outermost = next(m for f, _ in reversed(stack) if f.f_code.co_name == "forward" and (m := _module_of(f)))
+        root = recorder.modules.above(module) or recorder.modules.root(outermost, -1)
+        code, given = stack[depth][0].f_code, stack[depth][0].f_locals
+        args = tuple(given.get(name) for name in code.co_varnames[1 : code.co_argcount])
+        place = recorder.places.of_frames(whole_stack(stack))
+        number = recorder.modules.number(module, root)
+        inside = InModule(module, args, number, stack[: depth + 1], place, "forward")
+        _record_in_module(recorder, recorder.thread_state(), meaning, inside, error)
+
+
+def _module_of(frame: FrameType) -> nn.Module | None:
+    """The module of which a method runs."""
+    owner = frame.f_locals.get("self")
+    return owner if isinstance(owner, nn.Module) else None
+
+
+class InModule(NamedTuple):
+    """A module that refused its input, its number, and the frames inside its call."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    number: int
+    stack: Stack
+    place: int
+    phase: str
+
+
+def _record_in_module(recorder: Session, thread: Thread, meaning: Refusal, inside: InModule, error: Exception) -> None:
+    module, args, number, stack, place, phase = inside
+    op, arguments = _raised_in(recorder, thread, stack, meaning, error, place)
+    if not arguments:
+        flatten(arguments, "input", args if len(args) != 1 else args[0])
+    arguments += _own_parameters(module, meaning, bool(stack), {id(v) for _, v in arguments})
+    if all(recorder.places.hidden(f.f_code.co_filename) for f, _ in stack):
+        op = type(module).__name__  # what the program called is the module
+    scene = Scene(op, None, phase, number, place)
+    record(recorder, thread, meaning, scene, arguments, error)
 
 
 def _own_parameters(module: nn.Module, meaning: Refusal, deep: bool, known: set[int]) -> Named:

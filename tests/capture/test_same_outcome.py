@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from contextlib import nullcontext
-
 import pytest
 import torch
 import torch.nn.utils.prune
@@ -23,7 +20,6 @@ from outcomes import OPTIONS, EmptyPair
 from torch import nn
 
 import dtypetrace
-from dtypetrace.capture.function_mode import FunctionMode
 
 
 @pytest.fixture
@@ -171,44 +167,6 @@ def test_a_module_of_distributed_tensors_is_cast_while_it_is_watched(mesh):
         assert outcome(program, trace) == untraced
         whole(trace)
         assert trace.findings == ()
-
-
-class Scaled(nn.Module):
-    """Constants of the traced graph are tensors that stand for numbers."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(4, 4)
-
-    def forward(self, x):
-        return (self.inner(x) * 2 + 0.5).relu() @ torch.ones(4, 4)
-
-
-def test_a_jit_trace_gives_the_same_graph_and_names_sources_as_under_an_empty_mode():
-    def traced(watch):
-        torch.manual_seed(0)
-        with watch:
-            graph = torch.jit.trace(Scaled(), torch.ones(2, 4))  # its check runs the graph, with its constants
-            result = graph(torch.full((2, 4), 3.0))
-        lines = [re.split(" *# *", line) for line in str(graph.inlined_graph).splitlines()[1:]]
-        nodes = [re.sub(r"%[\w.]+|__torch__[\w.]*", "", line[0]) for line in lines]
-        return nodes, result, [line[1].split(":")[0] for line in lines if len(line) > 1]
-
-    def of_handlers(named, mode):
-        """The files that are named, less the one that has the mode's handler."""
-        return [None if file == mode.__torch_function__.__code__.co_filename else file for file in named]
-
-    nodes, result, alone = traced(nullcontext())
-    with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(torch.jit._trace, "_check_trace", lambda *_, **__: None)  # fails under any other dispatch mode
-        _, _, beside_empty = traced(Functions())
-    for option in ("plain", "autofix"):
-        trace = dtypetrace.trace(**OPTIONS[option])
-        again, same, named = traced(trace)
-        assert again == nodes and torch.equal(same, result)
-        whole(trace)
-        assert trace.findings == ()
-        assert of_handlers(named, FunctionMode) == of_handlers(beside_empty, Functions) == [None] * len(alone)
 
 
 def test_graphs_traced_inside_the_block():

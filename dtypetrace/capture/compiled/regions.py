@@ -304,12 +304,14 @@ def watch_captures() -> Callable[[], None]:
 def _captures(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def capture_for(*args: Any, **kwargs: Any) -> Any:
-        return _without_ours(original(*args, **kwargs))
+        return without_ours(original(*args, **kwargs))
 
     return capture_for
 
 
-def _without_ours(original: Callable[..., Any]) -> Callable[..., Any]:
+def without_ours(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of torch's that makes a graph of what it runs, with everything of ours away while it does so."""
+
     @wraps(original)
     def capture(*args: Any, **kwargs: Any) -> Any:
         state = _here.state

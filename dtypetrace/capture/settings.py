@@ -58,6 +58,7 @@ def plan_of(
             trials=trials,
             asked=asked,
             stale=_stale(optimizer, (o for o in others if o is not model), named) if optimizer is not None else (),
+            held=optimizer is None or any(id(p) in held for _, p in named),
             shared=tuple(_shared(modules)),
             cast_gradients=tuple(
                 n for n, p, gradient in gradients if gradient is not None and gradient.dtype is not p.dtype

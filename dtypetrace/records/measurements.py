@@ -216,6 +216,8 @@ class Plan:
     """The wrappers that average its gradients over several ranks."""
     cast_gradients: tuple[str, ...] = ()
     """Parameters that hold a gradient of a dtype other than their own."""
+    held: bool = True
+    """Whether the optimizer, if it is known, holds any of its parameters."""
 
 
 @dataclass(frozen=True, slots=True)

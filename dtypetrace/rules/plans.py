@@ -79,8 +79,8 @@ def _quantised(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
     """DT402: integers take no gradient. Who froze floating parameters and trains others chose what is trained."""
     if not plan.quantised or plan.adapted or trained and len(trained) < len(plan.parameters):
         return
-    if not trained and any(u.held for u in recording.updates):
-        return  # all of it is frozen, and another model is trained beside it
+    if not plan.held or not trained and any(u.held for u in recording.updates):
+        return  # another model is trained beside it, whether or not all of this one was frozen
     first, count = plan.quantised[0], len(plan.quantised)
     names = titles.shared([first], count)
     title = f"the quantised weights of {names} cannot be trained, and the model has no adapter"

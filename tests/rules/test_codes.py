@@ -124,16 +124,28 @@ def test_numbers_that_are_only_stored_in_few_bits_are_cast(name, tmp_path):
     assert found.shown and found.shown[0].kind != "call" and found.clean, found.program.findings
 
 
-def test_a_frozen_quantised_model_beside_one_that_is_trained_needs_no_adapter(tmp_path):
+BESIDE = {
+    "frozen": ("base = nn.Sequential(nn.Linear(64, 64), head).requires_grad_(False).to(torch.bfloat16)", "base(h)"),
+    "with biases that could be trained": (
+        "base = nn.Sequential(nn.Linear(64, 64), head).to(torch.bfloat16)",
+        "base(h)",
+    ),
+    "a teacher": ("base = nn.Sequential(nn.Linear(64, 64), head).to(torch.bfloat16)", "base(h).detach()"),
+}
+
+
+@pytest.mark.parametrize("how", BESIDE)
+def test_a_quantised_model_beside_one_that_is_trained_needs_no_adapter(how, tmp_path):
     pytest.importorskip("bitsandbytes")
+    base, called = BESIDE[how]
     text = (
         FOUR_BIT
-        + """
-base = nn.Sequential(nn.Linear(64, 64), head).requires_grad_(False).to(torch.bfloat16)
+        + f"""
+{base}
 net = nn.Linear(32, 2)
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 for _ in range(2):
-    net(base(h).float()).square().mean().backward()
+    net({called}.float()).square().mean().backward()
     opt.step()
 """
     )

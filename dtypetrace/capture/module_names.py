@@ -41,7 +41,10 @@ def walk(module: nn.Module) -> tuple[Named, Named, Named]:
     parts = list(module.named_modules())
     usual = all(getattr(getattr(module, method.__name__), "__func__", None) is method for method in _NAMED)
     if not usual:  # as that of FSDP, which leaves out its own part of a name
-        return parts, list(module.named_parameters()), list(module.named_buffers())
+        try:
+            return parts, list(module.named_parameters()), list(module.named_buffers())
+        except Exception:  # noqa: S110  # the program's, of a module whose constructor raised: its own tables are there
+            pass
     return parts, _members(parts, "_parameters"), _members(parts, "_buffers")
 
 

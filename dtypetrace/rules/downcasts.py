@@ -61,15 +61,18 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     target, value = op.inputs[at], op.inputs[index]
     expected = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op)
     master = _was_narrow(run, op, index)
-    why = _harm(run, number, target, expected, master=master)
+    followed = _named(run, target) and _of_itself(run, target, value)
+    why = _harm(run, number, target, expected, master=master, followed=followed)
     counts = value.dtype not in REAL
     place = run.place(op)
     written, source = run.operand(op, at, expected), run.operand(op, index, expected)
     gathered = target.dtype == run.gathered and source.origin.kind == "parameter"
     if _copy_of_weights(run, op, target, value) or _own_memory(run, op, target):
         return None
-    if not why and (counts or master or gathered):
-        return None  # a stored count, or how master copies of the weights are copied back and FSDP's copies are made
+    if not why and (counts or master or gathered or followed):
+        return (
+            None  # a stored count, how master copies are copied back and FSDP's copies are made, or a mean's own word
+        )
     if (counts or _of_itself(run, target, value)) and _stands_still(run, number):
         return None  # a counter or an average: too narrow for what it does, whatever is added to it (DT307)
     flow = graph.flow(run.recording, target.event, expected)
@@ -98,9 +101,13 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
 def _copy_of_weights(run: Run, op: Op, target: Input, value: Input) -> bool:
     """Whether whole weights are stored in a tensor that the program made narrow by its own word: a copy for an actor, a
     rollout or a server. The weights keep their digits; those that were cloned for a checkpoint may be all there are."""
+    return _named(run, target) and tagged(op, "store") and value.holder is not None and run.weight_of(value)
+
+
+def _named(run: Run, target: Input) -> bool:
+    """Whether the program named the dtype in which it keeps a tensor."""
     event = run.recording.events[target.event] if target.event >= 0 else None
-    made = event is not None and event.explicit and event.how in ("cast", "factory")
-    return made and tagged(op, "store") and value.holder is not None and run.weight_of(value)
+    return event is not None and event.explicit and event.how in ("cast", "factory")
 
 
 def _own_memory(run: Run, op: Op, target: Input) -> bool:
@@ -230,14 +237,14 @@ def _computed(run: Run, value: Input) -> bool:
     return False
 
 
-def _harm(run: Run, number: int, target: Input, expected: str | None, *, master: bool) -> str:
+def _harm(run: Run, number: int, target: Input, expected: str | None, *, master: bool, followed: bool) -> str:
     """What is lost beyond a single rounding; empty where nothing is. ``master``: the wide value is a master copy, which
-    keeps its digits."""
+    keeps its digits. ``followed``: each value is computed from the one before, in the dtype that the program named."""
     op = run.ops[number]
     if _adds(op) and _lasts(run, op, target):
         made = target.dtype
         return f"{op.count:,} calls add to the {made} tensor: {made} rounds away small additions to a large sum"
-    if expected is not None and narrower(target.dtype, expected) and target.dtype not in run.autocasts:
+    if expected is not None and narrower(target.dtype, expected) and target.dtype not in run.autocasts and not followed:
         return f"everything else computes in {expected}: the digits are lost only here"
     if (difference := _difference(run, number)) is not None:
         user, error = difference

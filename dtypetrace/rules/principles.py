@@ -13,7 +13,7 @@ from collections.abc import Callable
 from math import prod
 
 from .. import graph
-from ..records import Frame, Op, Recording, Witness
+from ..records import Event, Frame, Op, Recording, Witness
 from ..source import expressions
 from ..tables.dtypes import COMPLEX, FLOATING, INTEGERS, STORAGE_ONLY, bytes_of, wider
 from ..tables.english import quoted
@@ -542,6 +542,31 @@ def default_of_the_program(case: Collision) -> Verdict | None:
     )
 
 
+def made_like_the_data(case: Collision) -> Verdict | None:
+    """A dtype that a function reads from its data for what it makes is right where it meets a tensor that the function
+    made beside, in the default dtype."""
+    events = case.recording.events
+    if len(case.present) != 2:
+        return None
+    for side in case.sides:
+        line = graph.lineage(case.recording, side.event)
+        root = line.root if line is not None else None
+        if root is None or root.how != "factory" or root.explicit or root.reads or root.default >= 0:
+            continue
+        right, here = case.other(side.dtype), _function(case, root)
+        if here and any(
+            e.how == "factory" and e.to == right and e.reads and _function(case, e) == here for e in events
+        ):
+            return Verdict(right, f"{here[1]}() makes other tensors in the {right} of its data")
+    return None
+
+
+def _function(case: Collision, event: Event) -> tuple[str, str] | None:
+    """The program's function, with its file, in which an event took place."""
+    frame = next(iter(graph.place_of(case.recording, event.place).stack), None)
+    return (frame.file, frame.function) if frame is not None and frame.user else None
+
+
 def chosen_on_purpose(case: Collision) -> Verdict | None:
     """A dtype that the program or autocast chose is right, and one that comes from a default is wrong."""
     chosen = {w.dtype for w in case.sides if case.chose(w)}
@@ -599,6 +624,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     torch_integers,
     most_operands,
     default_of_the_program,
+    made_like_the_data,
     chosen_on_purpose,
     narrower,
 )

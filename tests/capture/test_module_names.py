@@ -139,6 +139,27 @@ optimizer.step()
     }
 
 
+def test_the_tensors_of_a_module_whose_constructor_has_not_ended():
+    """It names its parameters by what is not there yet: as FSDP, which wraps a model of two dtypes."""
+    from dtypetrace.capture.module_names import walk
+    from torch import nn
+
+    class Wrapper(nn.Module):
+        def __getattr__(self, name):
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(self.wrapped, name)  # again and again, until there is one
+
+        def named_parameters(self, *args, **kwargs):
+            yield from ((name.removeprefix(self.prefix), p) for name, p in super().named_parameters(*args, **kwargs))
+
+    half_built = Wrapper()
+    half_built.head = nn.Linear(2, 2)
+    _, parameters, buffers = walk(half_built)
+    assert [name for name, _ in parameters] == ["head.weight", "head.bias"] and not buffers
+
+
 def test_no_module_is_kept_alive(tmp_path):
     program = programs.run(
         tmp_path,

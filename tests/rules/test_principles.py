@@ -763,6 +763,36 @@ def test_integers_beside_a_default(offsets, principle):
     assert verdict_of(t) == (principle, "float32" if principle == "destination" else "int64")
 
 
+DRAWS = """
+def krylov(A, v=None):
+    basis = torch.zeros((4, 4), dtype=A.dtype)
+    <made>
+    basis[:, 0] = v
+    return torch.dot(basis[0] + A[0], v)
+"""
+
+
+@pytest.mark.parametrize("data", ["float64", "float16"])
+@pytest.mark.parametrize("made", ["v = torch.rand(4)", "v = torch.ones(4) * 0.5", "v = torch.linspace(0, 1, 4).sin()"])
+def test_made_like_the_data(made, data, tmp_path):
+    """The dtype of the data comes from NumPy, that of the vector from the default: neither was named."""
+    text = DRAWS.replace("<made>", made) + f"import numpy as np\nkrylov(torch.from_numpy(np.ones((4, 4), np.{data})))"
+    program = programs.run(tmp_path, text)
+    for recording in (program.with_text, swapped(program.with_text)):
+        assert decided(recording) == ("made like the data", data, "float32")
+    assert program.at(program.findings[0].culprit.origin.place).startswith("v = ")
+
+
+def test_what_another_function_makes_says_nothing_of_this_one(tmp_path):
+    text = """
+    import numpy as np
+    def prepare(A):
+        return A + torch.zeros((4, 4), dtype=A.dtype)
+    torch.dot(prepare(torch.from_numpy(np.ones((4, 4))))[0], torch.rand(4))
+    """
+    assert decided(programs.run(tmp_path, text).with_text)[0] != "made like the data"
+
+
 @pytest.mark.parametrize(
     ("numbers", "right"),
     [

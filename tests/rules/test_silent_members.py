@@ -158,6 +158,30 @@ HEALTHY = {
         logits = logits.masked_fill(gone.scatter(1, places, gone), -torch.inf)
         """,
     "a threshold for probabilities": "sure = (torch.randn(4000) * 2).sigmoid().bfloat16() > 0.9",
+    "a first moment that the program keeps in bfloat16": """
+        net = nn.Linear(8, 8)
+        mean = torch.zeros_like(net.weight, dtype=torch.bfloat16)
+        for _ in range(40):
+            net(torch.randn(4, 8)).square().mean().backward()
+            with torch.no_grad():
+                new = 0.9 * mean.float() + 0.1 * net.weight.grad
+                mean.copy_(new)
+                net.weight.sub_(0.1 * new)
+                net.weight.grad = None
+        """,
+    "running statistics that the program keeps in float16": """
+        level = torch.zeros(16, dtype=torch.float16)
+        for _ in range(40):
+            x = torch.randn(64, 16) + 1
+            level[:] = 0.8 * level.float() + 0.2 * x.mean(0)
+            out = x - level.float()
+        """,
+    "a state that the program keeps in bfloat16": """
+        state = torch.zeros(4, 8).to(torch.bfloat16)
+        cell = nn.Linear(16, 8)
+        for _ in range(20):
+            state.copy_(torch.tanh(cell(torch.cat((torch.randn(4, 8), state.float()), 1))).detach())
+        """,
     "counts in float32": """
         x = torch.rand(30000).half()
         counts = torch.histc(x.float(), 10, 0, 1)

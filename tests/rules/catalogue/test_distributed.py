@@ -98,6 +98,19 @@ def fsdp():
         FullyShardedDataParallel(model, device_id=torch.device("cpu"))  # COLLIDES
 
 
+@refuses("dist.fsdp1_uniform", "DT117 FSDP: 0.1.weight float16 4x4")
+def fsdp_by_a_policy():
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    with one_process():
+        block = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+        block[1].half()  # BORN
+        model = nn.Sequential(block, nn.Linear(4, 4))
+        policy = ModuleWrapPolicy({nn.Sequential})
+        FSDP(model, auto_wrap_policy=policy, device_id=torch.device("cpu"))  # COLLIDES
+
+
 @refuses("dist.fsdp1_int", "DT117 FullyShardedDataParallel: zeros int8 4")
 def fsdp_integer():
     from torch.distributed.fsdp import FullyShardedDataParallel

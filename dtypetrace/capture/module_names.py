@@ -43,7 +43,7 @@ def walk(module: nn.Module) -> tuple[Named, Named, Named]:
     if not usual:  # as that of FSDP, which leaves out its own part of a name
         try:
             return parts, list(module.named_parameters()), list(module.named_buffers())
-        except Exception:  # noqa: S110  # the program's, of a module whose constructor raised: its own tables are there
+        except Exception:  # the program's, of a module whose constructor raised: its own tables are there
             pass
     return parts, _members(parts, "_parameters"), _members(parts, "_buffers")
 

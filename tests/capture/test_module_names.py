@@ -141,8 +141,9 @@ optimizer.step()
 
 def test_the_tensors_of_a_module_whose_constructor_has_not_ended():
     """It names its parameters by what is not there yet: as FSDP, which wraps a model of two dtypes."""
-    from dtypetrace.capture.module_names import walk
     from torch import nn
+
+    from dtypetrace.capture.module_names import walk
 
     class Wrapper(nn.Module):
         def __getattr__(self, name):

@@ -66,7 +66,8 @@ _NEAR, _FLAT = 2.0**-6, 2.0**-36
 """How much numbers that lie far from zero differ by, relative to their size, if that is more than rounding."""
 Counts = tuple[Tensor, ...]
 """How many sampled numbers a call had to keep, and how many of those it did not; of a cast to integers also, how many
-had a fraction, and of arithmetic, how many became equal to others."""
+had a fraction, of a cast of integers to floating point, how many do not come back as they were, and of arithmetic, how
+many became equal to others."""
 
 
 def concerns(func: Any, out: Tensor) -> bool:
@@ -95,7 +96,7 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     if out.dtype.is_floating_point and source.dtype.is_complex:
         return _imaginary(source)
     if out.dtype.is_floating_point:
-        return _merged(source, out.dtype) if source.dtype in _FINER.get(out.dtype, ()) else None
+        return _rounded(source, out.dtype) if source.dtype in _FINER.get(out.dtype, ()) else None
     if source.dtype in _INTEGERS and out.dtype in _STORED:
         return _outside(source, out.dtype)
     if not source.dtype.is_floating_point or out.dtype.is_complex or out.dtype is torch.bool:
@@ -212,6 +213,17 @@ def _outside(source: Tensor, dtype: torch.dtype) -> Counts | None:
     if not limits.min:
         outside = outside & (numbers != -1)
     return torch.full_like(outside.sum(), numbers.numel()), outside.sum()
+
+
+def _rounded(source: Tensor, made: torch.dtype) -> Counts:
+    """What becomes equal; of integers also, how many different ones are others when they have been floating numbers:
+    one that marks what is missing counts once."""
+    if source.dtype.is_floating_point:
+        return _merged(source, made)
+    ordered = sample(source.detach()).sort().values
+    others = ordered.to(made).long() != ordered
+    changed = others[:1].sum() + (others[1:] & (ordered[1:] != ordered[:-1])).sum()
+    return *_merged(source, made), changed
 
 
 def _imaginary(source: Tensor) -> Counts:

@@ -75,7 +75,8 @@ class Value:
     the parameter had changed."""
     cut: int = 0
     """In a cast of floating numbers to integers: how many of the sampled numbers lost a fraction, where the fractions
-    were a good part of them. In arithmetic of integers that wraps: how many became equal to others."""
+    were a good part of them. In a cast of integers to floating point: how many would not come back as they were. In
+    arithmetic of integers that wraps: how many became equal to others."""
     factor: float = 0.0
     """A Python scalar with which a call multiplies, near 1 and so close that each product is the other factor; of
     several, the closest. 0 for none."""

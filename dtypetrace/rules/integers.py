@@ -14,7 +14,8 @@ serve as indices. Cut off, too: the
 imaginary parts of complex numbers that a cast makes real.
 
 Merged (DT204): different integers, or float64 numbers such as times, are equal after a cast to float32, which cannot
-distinguish neighbours above 2**24, or to float64 above 2**53; or numbers beyond that come from data in such a dtype and
+distinguish neighbours above 2**24, or to float64 above 2**53; or integers that such a cast changed are made integers
+again, and the program tells things apart by them; or numbers beyond that come from data in such a dtype and
 are taken for integers again.
 
 Stopped (DT307): a histogram has its counts in the dtype of what it counts, where they stop.
@@ -61,7 +62,7 @@ _OF_SIZE = "divide", "compare", "total", "largest"
 _NAMED = "cast", "factory"
 """Events by which a program names a dtype of 16 or 32 bits: no factory makes such integers by default."""
 _FEWEST = 32
-"""Sampled numbers of the shortest tensor of which it is told that all become zero."""
+"""Sampled numbers of the shortest tensor of which it is told that all become zero, or that ids change."""
 _TURN = 2.0**-5
 """The part of a turn by which a sampled peak may be off."""
 
@@ -91,15 +92,13 @@ def _judged(run: Run, v: Value) -> Finding | None:
         return _stopped(run, v, op)
     if not floats and made not in REAL and tagged(op, "fills"):
         return _filled(run, op) if _used_as_numbers(run, v.op) else None
+    if made in REAL:
+        return _of_reals(run, v, op)
     stored = _store_of(run, v, op)
     if stored >= 0:
         return _cut_off(run, v.op, stored, v.cut or v.spoilt, v.exact)
     if not v.spoilt:  # a cast that the program asks for may cut fractions off
         return _emptied(run, v, op) if floats and is_cast(op) and _all_zero(run, v, op) else None
-    if made in REAL and any(i.dtype in COMPLEX for i in op.inputs):
-        return _imaginary(run, v, op) if v.spoilt >= _FRACTIONS * v.exact else None
-    if made in REAL:
-        return _merged(run, v, op) if v.spoilt >= _MERGED * v.exact else None
     if not floats and (is_cast(op) or name_of(op) == "copy"):
         return _wrapped(run, v, op) if not (_taken_apart(run, v) or _is_phase(run, v.op)) else None
     if tagged(op, "not"):
@@ -113,6 +112,14 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if not is_cast(op):
         return _cut_off(run, v.op, v.op, v.spoilt, v.exact)
     return _of_large(run, v, op)
+
+
+def _of_reals(run: Run, v: Value, op: Op) -> Finding | None:
+    """Of a cast to real floating numbers."""
+    if any(i.dtype in COMPLEX for i in op.inputs):
+        return _imaginary(run, v, op) if v.spoilt >= _FRACTIONS * v.exact else None
+    merged = v.spoilt > 0 and v.spoilt >= _MERGED * v.exact
+    return _merged(run, v, op) if merged or _come_back(run, v, op) else None
 
 
 def _of_array(run: Run, v: Value) -> Finding | None:
@@ -139,6 +146,20 @@ def _of_large(run: Run, v: Value, op: Op) -> Finding | None:
         given = v.spoilt >= _LARGE * v.exact and (_given(run, op) or _joined(run, op) is not None)
         return _coarse(run, v, op) if given and not _only_sizes(run, v.op) else None
     return _wrapped(run, v, op)
+
+
+def _come_back(run: Run, v: Value, op: Op) -> bool:
+    """Whether many integers that floating point changed are made integers again, only moved and stored since, and are
+    not only taken by their size then: they are ids."""
+    if v.cut < max(_FEWEST, _LARGE * v.exact) or prod(op.shape) < _FEWEST:
+        return False
+    same = lambda n: run.moves(n) or tagged(run.ops[n], "exact")
+    stays = lambda n: same(n) and not REAL.isdisjoint(run.ops[n].outputs[:1])
+    stores = [n for n in (v.op, *(n for n, _ in run.below([v.op], stays, _FAR))) if writes(run.ops[n])]
+    holds = [v.op, *(base for n in stores for base in _base(run, run.ops[n]))]
+    back = [n for n, _ in run.below(holds, stays, _FAR) if is_cast(run.ops[n]) and run.ops[n].outputs[0] in _IDS]
+    large = (n for n in back if n in run.values and run.values[n].spoilt > _LARGE * run.values[n].exact)
+    return any(not _only_sizes(run, n) for n in large)
 
 
 def _from_wrapped(run: Run, number: int, spoilt: set[int]) -> bool:
@@ -597,6 +618,8 @@ def _merged(run: Run, v: Value, op: Op) -> Finding:
     by_numpy = event >= 0 and run.recording.events[event].told >= 0
     source = "" if by_numpy else f"{_source(op)} "
     what = f"{v.spoilt:,} of {v.exact:,} sampled neighbouring {source}numbers become equal in {made}"
+    if v.spoilt < _MERGED * v.exact or not v.spoilt:
+        what = f"{v.cut:,} sampled {source}numbers are others in {made}, and when they are integers again"
     origin = Origin("cast" if op.inputs else "conversion", None, op.op, run.place(op), True)
     called = run.recording.events[event].op if by_numpy else op.op
     origin = run.origin(event, None) if by_numpy else origin

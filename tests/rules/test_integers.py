@@ -193,6 +193,31 @@ FOUND = {
         "a = torch.stack([torch.arange(300) + 90_000_000, torch.rand(300)], 1)\nb = a[:, 0].long()",
         "DT204",
     ),
+    "ids that were floating numbers beside missing ones": (
+        "ids = 2**60 + torch.arange(300) * 1_000_003\ncolumn = torch.full((900,), float('nan'), dtype=torch.float64)\n"
+        "column[torch.arange(0, 900, 3)] = ids.double()\nknown = torch.isin(column[~column.isnan()].long(), ids)",
+        "DT204",
+    ),
+    "ids that are kept beside scores": (
+        "ids = 10**9 + torch.arange(300) * 30_000_001\ntable = torch.stack([ids.float(), torch.rand(300)], 1)\n"
+        "best = table[table[:, 1].argsort()[:90]]\nnames = best[:, 0].long().tolist()",
+        "DT204",
+    ),
+    "ids that are chosen as floating numbers": (
+        "ids = 2**60 + torch.arange(300) * 1_000_003\nhas = torch.arange(300) % 3 > 0\n"
+        "back = torch.where(has, ids.double(), 0.0).long()\nsame = (back[has] == ids[has]).sum()",
+        "DT204",
+    ),
+    "ids that are written into a table": (
+        "ids = 10**9 + torch.arange(300) * 30_000_001\ntable = torch.zeros(300, 2)\ntable[:, 0] = ids\n"
+        "table[:, 1] = torch.rand(300)\nkinds = table[table[:, 1] > 0.5][:, 0].long().unique()",
+        "DT204",
+    ),
+    "ids that are cast and written into a table": (
+        "ids = 10**9 + torch.arange(300) * 30_000_001\ntable = torch.zeros(300, 2)\ntable[:, 0] = ids.to(table.dtype)\n"
+        "names = torch.zeros(300, dtype=torch.int64)\nnames[:] = table[:, 0].long()",
+        "DT204",
+    ),
     "ids that are joined row by row": (
         "rows = torch.stack([torch.tensor([2.0**26 + 3 * n, 0.5]) for n in range(9)])\n"
         "w = torch.rand(5)[rows[:, 0].long() % 5]",
@@ -274,6 +299,14 @@ FINE = {
     "    slot = (tick & 1023).item()",
     "numbers of packets": "packet = torch.zeros((), dtype=torch.uint8)\nfor n in range(600):\n    packet += 1\n    n = packet.item()",
     "a count": "seen = torch.zeros((), dtype=torch.int32)\nfor n in range(60):\n    seen += 20_000_000\n    at = seen.item()",
+    "bits that float32 holds": "a = 2 ** (torch.arange(600) % 60)\nback = torch.stack([a.float(), torch.rand(600)])[0].long()\n"
+    "same = back == a",
+    "a class beside ids that stay numbers": "table = torch.zeros(300, 2)\ntable[:, 0] = 10**9 + torch.arange(300) * 30_000_001\n"
+    "table[:, 1] = torch.arange(300) % 7\nrows = torch.rand(7)[table[:, 1].long()] * table[:, 0]",
+    "ids that float64 holds": "a = 2**40 + torch.arange(300) * 30_000_001\nb = torch.isin(a.double()[9:].long(), a)",
+    "stamps that were floating numbers": "t = 17 * 10**17 + torch.arange(300) * 1_000_003\nlate = t.double()[9:].long() > t[0]",
+    "a mark of what is missing": "a = torch.arange(300).where(torch.arange(300) % 2 > 0, 2**62 + 1)\nb = a.double().flip(0).long() == a",
+    "hashes that are shares and buckets": "h = torch.randint(-(2**62), 2**62, (900,))\nb = (h.double() / 2.0**63 * 64).long().unique()",
     "not finite": "a = torch.tensor([float('nan')]).to(torch.uint8)",
 }
 

@@ -535,9 +535,10 @@ def _fix(losses: Losses, cause: Cause, decision: Decision, number: int, rounded:
     if own_cast:
         return _uncast(run, number, op, site)
     if decision.itself:
-        fix = _wide_here(run, number, origin, made)
-        # bfloat16 holds fewer whole numbers, not more
-        return replace(fix, alternatives=()) if cause.how == "miscounted" else fix
+        fix, of_range = _wide_here(run, number, origin, made), cause.how in ("infinite", "flushed")
+        # bfloat16 has the range of float32, and fewer digits
+        untrue = cause.how == "miscounted" or made == "float16" and not of_range
+        return replace(fix, alternatives=()) if untrue else fix
     compute = f"compute {quoted(op.op)} and what uses its result in {wide}, and cast back afterwards"
     if decision.event < 0 or decision.event in run.events_of_weights or origin.stack[:1] == site.stack[:1]:
         return advise(site, compute)

@@ -302,3 +302,24 @@ def test_a_model_whose_weights_are_all_cast_again_is_cast_where_it_is_made(tmp_p
 def test_no_edit_casts_other_weights_than_those_that_are_cast_again(tmp_path):
     f = found(tmp_path, RECAST.replace("EXTRA", ", nn.LayerNorm(16, dtype=torch.float16)"), "DT205")
     assert "named_modules()" in afters(f)[0] and 'endswith(("0", "2"))' in afters(f)[0]
+
+
+@pytest.mark.parametrize("way", ["topk(5)", "sort(dim=1, descending=True)", "max(dim=1, keepdim=True)"])
+def test_bfloat16_is_no_remedy_for_digits(way, tmp_path):
+    """Scores that float16 cannot tell apart: bfloat16 has the range of float32, and fewer digits than float16."""
+    text = f"""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, stride=2, padding=1))
+    head = nn.Linear(16, 8).half()
+    @torch.no_grad()
+    def features(n):
+        return F.normalize(head(net.half()(torch.rand(n, 3, 16, 16).half()).mean((2, 3))), dim=1)
+    a, b = features(32), features(64)
+    labels = torch.randint(0, 4, (64,))
+    scores = a @ b.T
+    distances, indices = scores.float().{way}
+    votes = (F.one_hot(labels[indices], 4) * (distances / 0.07).exp()[..., None]).sum(1)
+    print((votes.argmax(1) == torch.randint(0, 4, (32,))).float().mean())
+    """
+    found = [f for f in programs.run(tmp_path, text, numerics=True).findings if f.kind == "precision-loss"]
+    assert found and all("bfloat16" not in " ".join(f.fix.alternatives) for f in found)

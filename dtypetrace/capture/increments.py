@@ -43,7 +43,8 @@ _MOST_KNOWN, _MOST_DRIFTS = 4096, 256
 """Tensors changed in place that are remembered, and those whose errors are added up, and parts of one; beyond that,
 those that no longer exist are dropped."""
 _MOST_PARTS = 16
-"""Sums in one tensor whose errors are known to what is computed from it: more are entries of a table."""
+"""Sums in one tensor whose errors are known to what is computed from it: more are entries of a table, of which those
+count that are added to often, such as the root of a tree of sums."""
 _OFTEN, _EACH = 64, 16
 """A sum in float32 may go on for long: after so many calls its errors are only looked at in every ``_EACH``-th."""
 _BESIDE_OTHERS = 2000
@@ -426,12 +427,13 @@ class Increments:
         if known is not None and known.base is None and known.error is not None and known.version == version_of(tensor):
             made = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
             return [Lost(known.number, *made, known.error, None)] if known.error.numel() == tensor.numel() else []
-        parts = self._drifts.get(tensor.untyped_storage()._cdata, {})
+        parts = list(self._drifts.get(tensor.untyped_storage()._cdata, {}).items())
         if len(parts) > _MOST_PARTS:
-            return []
+            often = [part for part in parts if part[1].calls >= _OFTEN]
+            parts = sorted(often, key=lambda part: -part[1].calls)[:_MOST_PARTS]
         return [
             Lost(drift.op, tuple(size), drift.stride, int(offset), drift.error, drift.last)
-            for (offset, size), drift in parts.items()
+            for (offset, size), drift in parts
             if drift.error.dtype is torch.float64 and drift.error.numel() == size.numel() and not drift.memory.expired()
         ]
 

@@ -23,7 +23,26 @@ def event_born(run: Run, number: int, dtype: str) -> int:
     """The event that decided the dtype in which an op computes: that of its model's weights, else of its result."""
     op = run.ops[number]
     weights = -1 if narrows(op) and op.phase in FORWARD else run.event_of_weights(op, dtype)
-    return weights if weights >= 0 else event_of_output(run, number)
+    return weights if weights >= 0 else of_rounded(run, number, event_of_output(run, number))
+
+
+def of_rounded(run: Run, number: int, event: int) -> int:
+    """The event that decided a dtype in which an op computes: where a call made numbers that it did not round, such as
+    small integers, the cast of another operand from which it took its dtype, if that rounded numbers. A model's dtype
+    is right for its weights."""
+    taken = next((r.event for r in run.recording.events[event].reads), -1) if event >= 0 else -1
+    if taken < 0 or run.recording.events[taken].how != "cast" or taken in run.events_of_weights:
+        return event
+    made, cast = _made_by(run, event), _made_by(run, taken)
+    follows = bool(made) and all(map(run.exact, made)) and not any(map(run.exact, cast))
+    return taken if follows and run.measured_above(number).intersection(cast) else event
+
+
+def _made_by(run: Run, event: int) -> list[int]:
+    """The casts and sequences of an event."""
+    made = run.recording.events[event]
+    makes = lambda op: op.place == made.place and op.outputs[:1] == (made.to,)
+    return [n for n, op in enumerate(run.ops) if makes(op) and (is_cast(op) or tagged(op, "sequence"))]
 
 
 def event_of_output(run: Run, number: int) -> int:
@@ -133,6 +152,8 @@ def _cast_for_it(d: Damaged) -> Decision | None:
     taken = [i for i in d.op.inputs if i.dtype == d.dtype]
     made = [graph.unmoved(d.run.ops, i.producer) for i in taken]
     casts = [d.run.ops[n] for n in made if n >= 0 and _casts(d, d.run.ops[n])]
+    if casts and d.event == of_rounded(d.run, d.number, taken[0].event) != taken[0].event:
+        return _born(d)
     return _at_cast(d, casts[0], taken[0].event) if casts and len(casts) == len(made) else None
 
 
@@ -218,7 +239,11 @@ def _can_be_kept_out(d: Damaged) -> bool:
     """Whether the op made the damaged numbers in forward, and a program can keep it out of its dtype: those that leave
     the range in any case, those that round on a line of the program's own, or in an autocast region."""
     own = by_autocast(d.run, d.op, d.dtype) or graph.runs_own_line(d.run.recording, d.op)
-    return d.op.phase in FORWARD and d.dtype in d.op.outputs and (own or not d.rounded)
+    return d.op.phase in FORWARD and (d.dtype in d.op.outputs or _compares(d.op)) and (own or not d.rounded)
+
+
+def _compares(op: Op) -> bool:
+    return op.outputs[:1] == ("bool",)
 
 
 def _function(run: Run, op: Op) -> list[tuple[str, str]]:

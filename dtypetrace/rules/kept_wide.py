@@ -80,7 +80,7 @@ def wide_here(run: Run, number: int, site: Place) -> Fix:
         edits, change = (clipping,), "compute the norm of the gradients in float32"
         why = f"only they fit {made}"
     instead = "let the model compute in bfloat16, whose range is as wide as float32's"
-    if made == "bfloat16":
+    if made in ("bfloat16", "bool"):
         instead = "keep these values in float32 from where they are made"
     if not edits and (edits := _cast_back(run, number, proposed)):
         change, why = f"compute {op} in float32 here, and cast back to {made} when the numbers are small again", ""

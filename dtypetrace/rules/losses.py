@@ -19,7 +19,7 @@ from math import inf, prod
 
 from .. import graph
 from ..records import FORWARD, Input, LeftOut, Op, Precision
-from ..tables.dtypes import DTYPES, FLOATING, NARROW, REAL, narrower
+from ..tables.dtypes import DTYPES, NARROW, REAL, narrower
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, tagged
 from . import flows
 from .compensated import low_order
@@ -185,6 +185,8 @@ class Losses:
             # an exact op may pick some of its operand's numbers, which are worse than the rest
             bad = [n for n in above if self.badness(n) >= ORDINARY]
             picks = bad == [worst] and not p.introduced and self.of[worst].introduced >= ORDINARY
+            if (worst < 0 or self.badness(worst) < least) and (hidden := self._hidden(at, least) - seen):
+                worst, picks = max(hidden, key=self.badness), True
             if worst < 0 or self.badness(worst) < least and not picks:
                 small = self._vanished(at, seen)
                 if small < 0 < p.vanished and p.vanished * p.calls >= LOST * p.lost_calls:
@@ -194,6 +196,15 @@ class Losses:
             self._passed[number] = tuple(way)
             way.append(worst)
             at = worst
+
+    def _hidden(self, number: int, least: float) -> set[int]:
+        """What was lost before it was added to larger numbers, beside which that did not show, where a difference takes
+        these away again: the ops that made what was added."""
+        if not tagged(self.run.ops[number], "difference"):
+            return set()
+        sums = {n for i in self.run.ops[number].inputs for n in [*self.moved(i.producer)][-1:]}
+        added = {n for at in sums if tagged(self.run.ops[at], "sum") for n in self.sources(at)}
+        return {n for n in added if self.badness(n) >= least and self._error(n) >= LOST * self._error(number)}
 
     def finds_scale(self, cause: Cause) -> bool:
         """Whether a loss began with infinite gradients that are checked before each step: how a loss scaler finds its
@@ -333,7 +344,9 @@ class Losses:
         waiting = {number: inf}
         while waiting and len(found) < _ABOVE:
             at = max(waiting)  # producers come before consumers, so all ways to it are known
-            found[at] = passed = min(waiting.pop(at), self._error(at) if at in self.of else inf)
+            chosen = at == number and at in self.of and self.of[at].others  # it has no size, and so no error
+            error = self._error(at) if at in self.of and not chosen else inf
+            found[at] = passed = min(waiting.pop(at), error)
             for i in self.run.ops[at].inputs:
                 if 0 <= i.producer < at:
                     waiting[i.producer] = max(waiting.get(i.producer, 0.0), passed)
@@ -607,33 +620,8 @@ class Losses:
             and flows.feeds_pole(self.run, number)
         ]
 
-    @cached_property
-    def inexact_counts(self) -> list[int]:
-        """Forward ops in 16 bits that add up whole numbers one after the other, and are not exact: places and limits
-        that are counted so move by whole steps."""
-        return [
-            number
-            for number, p in self.of.items()
-            if p.introduced > 0
-            and not p.spoiled
-            and tagged(self.run.ops[number], "running")
-            and self.run.ops[number].outputs[:1] in (("bfloat16",), ("float16",))
-            and self.run.ops[number].phase in FORWARD
-            and self._whole(number)
-        ]
-
     def scales(self, number: int) -> bool:
         return self.run.moves(number) or tagged(self.run.ops[number], "scale")
-
-    def _whole(self, number: int) -> bool:
-        """Whether an op's first operand holds whole numbers: it was rounded to them, or cast from integers."""
-        for above in list(graph.first_operands(self.run.ops, number))[1:]:
-            op = self.run.ops[above]
-            if tagged(op, "whole") or is_cast(op) and op.inputs and op.inputs[0].dtype not in FLOATING:
-                return True
-            if not (is_move(op) or tagged(op, "exact")):
-                break
-        return False
 
     @cached_property
     def stopped_sums(self) -> frozenset[int]:

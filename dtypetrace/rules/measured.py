@@ -15,7 +15,7 @@ from math import inf, prod
 from .. import graph
 from ..records import FORWARD, Compared, Event, Finding, Fix, Op, Place, Precision
 from ..source import editing
-from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
+from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, FLOATING, NARROW, REAL, wider
 from ..tables.english import listed, quoted, share
 from ..tables.operators import is_cast, is_move, name_of, tagged, writes
 from . import averages, decisions, flows, narrow_tables, titles, trials
@@ -166,10 +166,30 @@ def _known_ways(losses: Losses) -> Iterator[tuple[Cause, int]]:
         yield losses.began(number), number
     for number in losses.gone_at_poles:
         yield losses.began(number) if losses.own(number) else Cause(number, "flushed"), number
-    for number in losses.inexact_counts:
+    for number in _inexact_counts(losses):
         yield Cause(number, "miscounted"), number
     for number in sorted(losses.stopped_sums):
         yield Cause(number, "stopped"), number
+
+
+def _inexact_counts(losses: Losses) -> list[int]:
+    """Forward ops in 16 bits that add up whole numbers one after the other, and are not exact: places and limits that
+    are counted so move by whole steps."""
+    ops = losses.run.ops
+    inexact = (n for n, p in losses.of.items() if p.introduced > 0 and not p.spoiled and tagged(ops[n], "running"))
+    narrow = (n for n in inexact if ops[n].outputs[:1] in (("bfloat16",), ("float16",)) and ops[n].phase in FORWARD)
+    return [n for n in narrow if _whole(losses.run, n)]
+
+
+def _whole(run: Run, number: int) -> bool:
+    """Whether an op's first operand holds whole numbers: it was rounded to them, or cast from integers."""
+    for above in list(graph.first_operands(run.ops, number))[1:]:
+        op = run.ops[above]
+        if tagged(op, "whole") or is_cast(op) and op.inputs and op.inputs[0].dtype not in FLOATING:
+            return True
+        if not (is_move(op) or tagged(op, "exact")):
+            break
+    return False
 
 
 def _lost_numbers(losses: Losses) -> list[int]:
@@ -191,7 +211,7 @@ def _of_causes(losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
         finding = _at_op(losses, cause, _said_of_result(losses, number, cause))
         finding = replace(finding, tried=trials.tried(losses, number, cause))
         between = finding.culprit is not None and finding.culprit.dtype not in NARROW and losses.shows_16_bits(cause.op)
-        if between:  # float32 in between rounds no digit away
+        if between and not trials.of_wide(losses, number):  # float32 in between rounds no digit away
             continue
         found.setdefault((finding.code, _born(finding)), finding)
     return list(found.values())
@@ -452,7 +472,8 @@ def _damaged(losses: Losses, cause: Cause, number: int) -> Damaged:
     made = next((d for d in parts if d in REAL), "")
     event = event_born(run, number, made)
     narrow = min((i for i in op.inputs if i.dtype in REAL), key=lambda i: DTYPES[i.dtype].digits, default=None)
-    if p.introduced < LOST * p.total and narrow is not None and wider(made, narrow.dtype):
+    exact = p.introduced < LOST * p.total and wider(made, narrow.dtype) if made and narrow is not None else not made
+    if exact and narrow is not None:
         made, event = narrow.dtype, narrow.event
     known = _by_numpy(run, number)
     made = known.source[0] if known is not None else made

@@ -16,7 +16,7 @@ rounding, and its neighbours are meant to be different.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 
 from .. import graph
@@ -28,7 +28,7 @@ from ..tables.english import quoted
 from ..tables.operators import destination, is_cast, is_move, name_of, tagged, writes
 from . import checks, dataflow_paths
 from .advice import advise
-from .blame import narrows
+from .blame import narrows, of_rounded
 from .case import one, short
 from .losses import ROUNDING, Losses
 from .mechanisms import LEAST_STEPS
@@ -321,6 +321,8 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     place = run.place(table)
     culprit = _culprit(run, narrow, dtype)
     event = op.inputs[index].event if index >= 0 else run.event_of(narrow.op)
+    if (decided := of_rounded(run, narrow.op, event)) != event:
+        culprit, event = replace(culprit, origin=run.origin(decided, dtype)), decided
     makes, facts = f"{quoted(table.op)} makes the table from numbers that were rounded to {dtype}", {}
     if narrow.back:
         makes = f"{quoted(table.op)} uses {dtype} numbers as integers"
@@ -374,12 +376,20 @@ def _fix(run: Run, narrow: Narrow, culprit: Operand, event: int, place: Place) -
     if shared:
         return _made_again(run, narrow, culprit, event)
     edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
+    edit = None if edit is not None and _makes_weights(run, origin.place, edit, culprit.dtype) else edit
     what = quoted(culprit.written) if culprit.written else "the table"
     here = f" ({short(at)})" if edit is None else ""  # an edit is shown with its place
     why = f"make {what} float32{here}, and cast only the finished table"
     named = graph.NOWHERE if edit is not None else at
     fix = checks.born_otherwise(run, advise(at, why, named=named, edits=edit), {event: "float32"})
     return fix if edit is None or fix.edits else _cast_when_ready(run, culprit, event, edit) or fix
+
+
+def _makes_weights(run: Run, birth: Place, edit: Edit, dtype: str) -> bool:
+    """Whether an edit changes what a call passes on to where a table is made, and that call makes weights, too."""
+    calls = {frame for frame in birth.stack[1:] if (frame.file, frame.line) == (edit.file, edit.start[0])}
+    events = (run.recording.events[p.event] for p in run.recording.parameters if p.event >= 0 and p.dtype == dtype)
+    return any(not calls.isdisjoint(graph.place_of(run.recording, e.place).stack[1:]) for e in events)
 
 
 def _made_again(run: Run, narrow: Narrow, culprit: Operand, event: int) -> Fix:

@@ -210,6 +210,14 @@ class Run:
         """Whether an op's results were measured and have no error at all."""
         return not self._errors.get(number, 1.0)
 
+    def measured_above(self, number: int) -> set[int]:
+        """The measured ops from which an op's operands came, in any of its calls, as far as is known."""
+        return {*graph.reached([number], lambda n: self._above.get(n, ()))}
+
+    @cached_property
+    def _above(self) -> dict[int, tuple[int, ...]]:
+        return {p.op: p.above or () for p in (*self.recording.spot_checks, *self.recording.precisions)}
+
     @cached_property
     def peaks(self) -> dict[int, float]:
         """The greatest magnitude in each op's results, where values were measured."""

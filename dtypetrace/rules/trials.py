@@ -13,7 +13,7 @@ from ..records.findings import gone
 from ..tables.codes import OF_VALUES
 from ..tables.dtypes import HALF, REAL
 from ..tables.operators import is_cast, is_move, writes
-from .losses import Cause, Losses
+from .losses import KEPT, Cause, Losses
 from .run_facts import Run
 
 MOST = 4
@@ -63,7 +63,8 @@ def _suspects(losses: Losses, number: int, cause: Cause) -> Asked:
     error; then several together."""
     blamed = _blamed(cause)
     together = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 else [blamed]
-    every = list(dict.fromkeys([*together, cause.op, *losses.largest_above(number)]))[:MOST_TOGETHER]
+    choice = [number] if losses.of[number].others else []
+    every = list(dict.fromkeys([*together, cause.op, *choice, *losses.largest_above(number)]))[:MOST_TOGETHER]
     alone = tuple((n,) for n in every[:MOST])
     several = tuple(dict.fromkeys(tuple(sorted(ops)) for ops in (together, every[:MOST], every) if len(ops) > 1))
     return number, (*alone, *several), "choices" if losses.of[number].others else "error"
@@ -88,9 +89,18 @@ def decided(losses: Losses, number: int, cause: Cause) -> Cause:
     best = min(cured, key=lambda t: t.after, default=None)
     if best is None:
         return cause
+    if best.undone == (number,) and losses.of[number].others:
+        return Cause(number, "amplified")  # it rounds the number with which it compares
     if best.undone == (cause.op,):
         return replace(cause, rounded=-1)
     return replace(cause, how="amplified", rounded=best.undone[0])
+
+
+def of_wide(losses: Losses, number: int) -> bool:
+    """Whether the damage of a result goes without roundings that are none to 16 bits, until most of it is right."""
+    wide = lambda n: not set(losses.run.ops[n].outputs).intersection(HALF)
+    trials = losses.trials.get(number, ())
+    return any(_cures(t) and t.after < KEPT and all(map(wide, t.undone)) for t in trials)
 
 
 def tried(losses: Losses, number: int, cause: Cause) -> Tried:

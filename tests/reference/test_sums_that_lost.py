@@ -21,6 +21,12 @@ DAMAGED = {
     "    means.append(total / 400)\ngain = (means[0] - means[1]).item()",
     "a mean less what it should be": "total = torch.zeros(16)  # born\nfor row in 288.0001 + 0.001 * torch.randn(900, 16):\n"
     "    total += row\nanomaly = (total / 900 - 288.0).mean().item()",
+    "the root of a tree of sums": "tree = torch.zeros(63)  # born\nfor value in (4e4, 7e4, 0.05):\n    for leaf in range(31, 63):\n"
+    "        delta, node = value * (1 + torch.rand(())) - tree[leaf], leaf\n        while True:\n            tree[node] += delta\n"
+    "            if not node:\n                break\n            node = (node - 1) // 2\nmass = (tree[0] * torch.rand(8)).sum().item()",
+    "the mean of a few of many entries": "totals = torch.zeros(40)  # born\nfor n in range(900):\n"
+    "    totals[n % 2] += 288.0001 + 0.001 * torch.randn(())\n    totals[n % 40] += torch.zeros(())\n"
+    "anomaly = (totals[:2] / 450 - 288.0).mean().item()",
 }  # fmt: skip
 HEALTHY = {
     "a variance of small numbers": "first, second = torch.zeros(8), torch.zeros(8)\nfor _ in range(600):\n"

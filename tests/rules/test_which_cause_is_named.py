@@ -128,3 +128,74 @@ def test_what_is_zero_by_structure_or_read_as_it_is_beside_16_bits(tmp_path):
     assert said(tmp_path, energies(500, "energy - energy.mean()").replace("0.002", "4.0")) == []
     assert said(tmp_path, energies(500, "energy[3:].double() - (network.double() + atoms.sum(1))[3:]")) == []
     assert said(tmp_path, energies(500, "energy[0].double() - energy.double()[0]")) == []
+
+
+HIDDEN = """
+torch.manual_seed(0)
+moments = torch.stack([2000 + 10 * torch.randn(4000), 1e-2 + 1e-6 * torch.randn(4000)], 1)
+kick = torch.randn(4000, 2)SMALL
+first, second = moments.mean(0), moments.square().mean(0)
+spread = (second - first ** 2).clamp_min(0)
+RESULT
+print((added.std(0) / torch.tensor([10.0, 1e-6]))[1].item())
+"""
+RESULTS = {
+    "the difference of the sum": "moved = moments + 0.1 * spread.sqrt() * kick\nadded = moved.double() - moments.double()",
+    "a difference of more": "moved = (moments + spread.sqrt() * kick).double()\nadded = 0.1 * (moved - moments)",
+}
+
+
+def test_what_a_sum_hides_is_followed_where_a_difference_shows_it(tmp_path):
+    for small in ("", ".half().float()"):
+        for result in RESULTS.values():
+            text = HIDDEN.replace("RESULT", result).replace("SMALL", small)
+            ran = programs.run(tmp_path, text, numerics=True, whole_script=True)
+            warnings = [f for f in ran.findings if f.severity == "warning"]
+            assert [(f.code, ran.at(f.site)) for f in warnings] == [
+                ("DT308", "spread = (second - first ** 2).clamp_min(0)")
+            ], ran.trace
+
+
+THRESHOLD = """
+torch.manual_seed(0)
+torch.set_grad_enabled(False)
+embed = nn.Embedding(512, 16).bfloat16()
+picked = []
+for token in (5, 36, 253, 111):
+    logits = embed(torch.tensor(token)) @ embed.weight.t()
+    scores = logits - torch.logsumexp(logits, -1, keepdim=True)
+    shares = torch.softmax(scores, -1)
+    keep = COMPARED
+    picked.append(int(torch.where(keep, scores, -float("inf")).argmax()))
+print(picked)
+torch.set_grad_enabled(True)
+"""
+
+
+def test_a_comparison_that_rounds_what_it_compares_with_is_named(tmp_path):
+    for compared in (
+        "shares.sort().values.cumsum(-1) > 1 - 1e-3",
+        "shares.sort().values.cumsum(-1).gt(0.9985)",
+        "shares.flip(0).sort().values.cumsum(-1) > 0.9988",
+    ):
+        found = said(tmp_path, THRESHOLD.replace("COMPARED", compared))
+        assert found == [("DT308", f"keep = {compared}")], compared
+
+
+FOLLOWS = """
+torch.manual_seed(0)
+rates = (1.0 / 10000 ** (torch.arange(0, 32, 2).float() / 32)).to(torch.DTYPE)
+places = POSITIONS
+angles = torch.outer(places, rates)
+table = angles.cos()
+x = torch.randn(COUNT, 16)
+print((x * table.float()).sum().item())
+"""
+
+
+def test_a_table_is_coarse_by_what_was_rounded_and_not_by_integers_that_follow_its_dtype(tmp_path):
+    for dtype, count in (("float16", 2048), ("bfloat16", 256)):
+        for positions in (f"torch.arange({count}).type_as(rates)", f"torch.arange({count}).to(rates.dtype)"):
+            text = FOLLOWS.replace("DTYPE", dtype).replace("POSITIONS", positions).replace("COUNT", str(count))
+            (named,) = said(tmp_path, text)
+            assert named[0] == "DT204" and named[1].startswith("rates ="), named

@@ -211,7 +211,7 @@ def _of_causes(losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
         finding = _at_op(losses, cause, _said_of_result(losses, number, cause))
         finding = replace(finding, tried=trials.tried(losses, number, cause))
         between = finding.culprit is not None and finding.culprit.dtype not in NARROW and losses.shows_16_bits(cause.op)
-        if between and not trials.of_wide(losses, number):  # float32 in between rounds no digit away
+        if between and (cause.how == "infinite" or not trials.of_wide(losses, number)):  # it rounds no digit away
             continue
         found.setdefault((finding.code, _born(finding)), finding)
     return list(found.values())

@@ -41,7 +41,6 @@ class Problem:
     others are for later findings."""
     tried: set[str] = field(default_factory=set)
     chosen: str | None = None
-
     value: int = -1
     """The op that made what the first finding refuses."""
 
@@ -53,9 +52,11 @@ class Problem:
             self.later.add(name)
         known = self.changes.setdefault(name, [])
         self.fixes.setdefault(name, fix)
-        known += [c for c in changes if c not in known]
-        if known and (name not in self.needed or self.value == value >= 0):
-            self.needed[name] = len(known)
+        new, first = [c for c in changes if c not in known], not known or self.value == value >= 0
+        at = self.needed.get(name, 0) if first else len(known)
+        known[at:at] = new
+        if known and first:
+            self.needed[name] = at + len(new)
 
     def begin(self) -> None:
         """Keeps only those changes of the chosen candidate that the first finding needs. Later findings may be

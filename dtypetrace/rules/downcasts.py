@@ -70,9 +70,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     if _copy_of_weights(run, op, target, value) or _own_memory(run, op, target):
         return None
     if not why and (counts or master or gathered or followed):
-        return (
-            None  # a stored count, how master copies are copied back and FSDP's copies are made, or a mean's own word
-        )
+        return None  # a count, how master copies are copied back and FSDP's are made, or a mean that is kept so
     if (counts or _of_itself(run, target, value)) and _stands_still(run, number):
         return None  # a counter or an average: too narrow for what it does, whatever is added to it (DT307)
     flow = graph.flow(run.recording, target.event, expected)

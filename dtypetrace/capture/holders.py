@@ -4,6 +4,7 @@ dtype."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 from ..records import Parameter
 from .calls import dtype_name, readable
 from .module_names import Held, state_names
+from .parents import owner_of
 from .running import Thread
 from .session import Session
 
@@ -47,14 +49,16 @@ def holder_of(tensor: Tensor, names: Names) -> Holder:
     return known or names.get(memory(tensor), ("", None))
 
 
-def root_of(recorder: Session, thread: Thread, forward_op: int) -> nn.Module | None:
-    """The outermost module whose forward or backward is running."""
+def root_of(recorder: Session, thread: Thread, forward_op: int, frames: Iterable[FrameType]) -> nn.Module | None:
+    """The outermost module whose forward or backward is running, or else another of its methods
+    (``training_step``). ``frames``: those on the stack, innermost first."""
     if thread.modules:
         return thread.modules[0].root.ref()
     if forward_op >= 0:
         root = recorder.ops[forward_op].root
         return root() if root is not None else None
-    return None
+    roots = (recorder.modules.ran_in(m) for m in map(owner_of, frames) if m is not None)
+    return next((top for top in reversed(list(roots)) if top is not None), None)
 
 
 def gradients_of(recorder: Session) -> Iterator[tuple[Tensor, Tensor]]:

@@ -162,6 +162,11 @@ class Modules:
         """The root under which a module ran before: checkpoint runs it again by itself, inside backward."""
         return next((r for r in self.roots if _is_in(r, module) and r.ref() is not module), None)
 
+    def ran_in(self, module: nn.Module) -> nn.Module | None:
+        """The outermost module that ran and is a module or holds it; None where neither did."""
+        root = next((r for r in self.roots if r.ref() is module), None) or self.above(module)
+        return root.ref() if root is not None else None
+
     def number(self, module: nn.Module, root: Root, around: int = -1) -> int:
         """The number of a module that runs. ``around``: that of the module that is running when it is called."""
         entry = root.numbers.get(id(module))

@@ -14,6 +14,8 @@ from typing import Any
 
 from torch import nn
 
+from .stacks import variables
+
 _ROOM = 1024
 """The table is swept when it has more than twice its live modules plus this many."""
 _DEEPEST = 64
@@ -82,6 +84,12 @@ def _is_method(kind: type, code: CodeType) -> bool:
             found = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
             return getattr(inspect.unwrap(found), "__code__", None) is code
     return False
+
+
+def owner_of(frame: FrameType) -> nn.Module | None:
+    """The module of which a frame runs a method, outside torch."""
+    given = variables(frame).get("self")
+    return given if isinstance(given, nn.Module) and _is_method(type(given), frame.f_code) else None
 
 
 def replaced_by(module: nn.Module) -> nn.Module | None:

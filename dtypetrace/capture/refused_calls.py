@@ -6,6 +6,7 @@ alive, and an exception's traceback keeps the model alive.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
@@ -259,12 +260,17 @@ def scene_of_traceback(
 
 def whole_stack(stack: Stack) -> list[tuple[CodeType, int]]:
     """A traceback's stack, continued from where the exception was caught up to the program's first frame."""
-    codes = [(f.f_code, i) for f, i in stack]
+    return [(f.f_code, i) for f, i in _with_callers(stack)]
+
+
+def _with_callers(stack: Stack) -> Stack:
+    """A stack with the frames that called its last one."""
+    found = list(stack)
     above = stack[-1][0].f_back if stack else None
     while above is not None:
-        codes.append((above.f_code, above.f_lasti))
+        found.append((above, above.f_lasti))
         above = above.f_back
-    return codes
+    return found
 
 
 def from_prediction(
@@ -331,7 +337,8 @@ def record(
     key = (*where, dtypes, type(error).__name__, meaning.pattern)
 
     def make() -> Refused:
-        root = root_of(recorder, thread, scene.forward_op)
+        stack = _with_callers(frames_of(error) or [(sys._getframe(), 0)])
+        root = root_of(recorder, thread, scene.forward_op, (f for f, _ in stack))
         _keep_policy(recorder, root, scene.place)
         names = names_around(recorder, root, holders)
         witnesses = tuple(_witnesses(recorder, arguments, names, scene, meaning, str(error), passed))

@@ -18,7 +18,7 @@ def trained_outside(case: Collision) -> Verdict | None:
     dtype of the weights is right.
     """
     trained = {w.dtype for w in case.sides if w.trained}
-    if case.refused.model or len(trained) != 1 or len(case.present) != 2:
+    if case.refused.model and case.refused.module or len(trained) != 1 or len(case.present) != 2:
         return None
     dtype = trained.pop()
     if bytes_of(case.other(dtype)) >= bytes_of(dtype):

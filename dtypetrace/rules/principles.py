@@ -19,6 +19,7 @@ from ..tables.dtypes import COMPLEX, FLOATING, INTEGERS, STORAGE_ONLY, bytes_of,
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_destination, tagged
 from .autocast_off import own_forward, ran_in_forward, runs
+from .case import trained_root
 from .collision import Collision, Verdict
 from .parameters import (
     cast_of_a_part,
@@ -170,6 +171,8 @@ def cast_in_forward(case: Collision) -> Verdict | None:
 
 def _root(case: Collision, witness: Witness) -> str:
     """The kind of event that decided a side's dtype."""
+    if trained_root(case.recording, case.refused, witness, None) >= 0:
+        return "parameter"
     line = graph.lineage(case.recording, witness.event)
     return line.root.how if line is not None else ""
 

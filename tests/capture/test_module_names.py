@@ -179,3 +179,59 @@ left = [r for r in alive if r() is not None]
     )
     assert not program.names["left"]
     gc.collect()
+
+
+METHODS = """
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.token = nn.Linear(4, 4), nn.Parameter(torch.zeros(1, 4))
+        self.head = nn.Linear(4, 4)
+    def training_step(self, x):
+        return torch.scatter(self.token.repeat(2, 1), 1, INDEX, self.embed(x))
+    @torch.no_grad()
+    def generate(self, x):
+        return [self._next(self.embed(x)) for _ in range(2)]
+    def _next(self, h):
+        return h @ self.head.weight.float()
+    def loss(self, x):
+        h = self.embed(x)
+        def closure():
+            return F.mse_loss(h @ self.head.weight.float(), h)
+        return closure()
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+    def fit(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.model.training_step(x)
+
+class Average(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.average = [p.detach().float() for p in model.parameters()]
+    def update(self, model):
+        for average, p in zip(self.average, model.parameters()):
+            average.lerp_(p, 0.5)
+
+INDEX = torch.arange(4).repeat(2, 1)
+x = torch.ones(2, 4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Trainer(Masked()).fit(x)", ["token", "embed.weight"]),
+        ("model = Masked().bfloat16()\nmodel.generate(x.bfloat16())", ["token", "head.weight"]),
+        ("model = Masked().bfloat16()\nmodel.loss(x.bfloat16())", ["token", "head.weight"]),
+        ("model = Masked().bfloat16()\nmodel.head(x.bfloat16())\nAverage(model).update(model)", []),
+        ("model = Masked().bfloat16()\nmodel.embed(x.bfloat16()) @ model.head.weight.float()", []),
+    ],
+)
+def test_the_model_of_a_refusal_in_a_method_outside_any_forward(text, names, tmp_path):
+    """The outermost module that ran and whose method is running; what never ran, as an average, is no model."""
+    refused = programs.run(tmp_path, METHODS + text).recording.refused[0]
+    assert refused.module == ""
+    assert set(names) <= {p.name for p in refused.model} and bool(names) == bool(refused.model)

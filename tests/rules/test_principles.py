@@ -177,6 +177,18 @@ def test_autocast_narrowed(half):
     assert decided(b.recording)[:2] == ("autocast narrowed", "float32")
 
 
+@pytest.mark.parametrize("how", ["factory", "cast", "conversion"])
+@pytest.mark.parametrize("trained", [True, False])
+def test_autocast_narrowed_beside_a_trained_parameter_that_was_only_moved(how, trained):
+    """A mask token of zeros, a table of anchors made from a list, a prompt that was cast: repeated or sliced."""
+    b = RecordingBuilder()
+    token = b.made("float32", how)
+    parameter = Parameter("token", "float32", 4, token.event, trained)
+    b.refused("scatter", token, b.made("bfloat16", "autocast", "linear"), autocast="cpu:bfloat16", model=(parameter,))
+    principle, right = decided(b.recording)[:2]
+    assert (principle == "autocast narrowed" and right == "float32") == trained
+
+
 @pytest.mark.parametrize(("old", "new"), [("float32", "float16"), ("float16", "float32")])
 def test_ran_before(old, new):
     b = RecordingBuilder()

@@ -57,8 +57,8 @@ def root_of(recorder: Session, thread: Thread, forward_op: int, frames: Iterable
     if forward_op >= 0:
         root = recorder.ops[forward_op].root
         return root() if root is not None else None
-    roots = (recorder.modules.ran_in(m) for m in map(owner_of, frames) if m is not None)
-    return next((top for top in reversed(list(roots)) if top is not None), None)
+    ran = (recorder.modules.ran_in(m) for m in map(owner_of, frames) if m is not None)
+    return next((top for top in reversed(list(ran)) if top is not None), None)
 
 
 def gradients_of(recorder: Session) -> Iterator[tuple[Tensor, Tensor]]:

@@ -89,7 +89,7 @@ def _is_method(kind: type, code: CodeType) -> bool:
 def owner_of(frame: FrameType) -> nn.Module | None:
     """The module of which a frame runs a method, outside torch."""
     given = variables(frame).get("self")
-    return given if isinstance(given, nn.Module) and _is_method(type(given), frame.f_code) else None
+    return given if issubclass(type(given), nn.Module) and _is_method(type(given), frame.f_code) else None
 
 
 def replaced_by(module: nn.Module) -> nn.Module | None:

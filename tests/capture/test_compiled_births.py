@@ -20,7 +20,11 @@ def uncompiled(monkeypatch):
     torch._dynamo.reset()
 
 
-def test_a_tensor_that_leaves_a_region_has_its_line(tmp_path):
+@pytest.mark.parametrize(
+    "backend", ["'inductor'", "'eager'", "'aot_eager'", "lambda graph, inputs: graph.forward"], ids=str
+)
+def test_a_tensor_that_leaves_a_region_has_its_line(backend, tmp_path):
+    """Whichever compiler gets the graph."""
     program = programs.run(
         tmp_path,
         """
@@ -34,7 +38,7 @@ def test_a_tensor_that_leaves_a_region_has_its_line(tmp_path):
                     h = self.a(x)
                 return h.relu(), x.half()[None], (x.mean(-1, keepdim=True) * w)[None, None]
 
-        net = torch.compile(Net())
+        net = torch.compile(Net(), backend=BACKEND)
         x, w = torch.randn(2, 8), torch.ones(8, dtype=torch.float64)
         for _ in range(2):
             made = net(x, w)
@@ -44,7 +48,7 @@ def test_a_tensor_that_leaves_a_region_has_its_line(tmp_path):
                 head(tensor)
             except RuntimeError:
                 pass
-        """,
+        """.replace("BACKEND", backend),
     )
     assert program.error is None and program.trace._watch.recorder.broken is False
     born = {f.culprit.dtype: f.culprit.origin for f in program.findings if f.code == "DT101"}

@@ -26,6 +26,8 @@ from ..marks import Ref
 
 COMPILER = getattr(torch, "_TorchCompileInductorWrapper", None)
 """What ``torch.compile`` calls for a captured graph, by default."""
+OTHER_COMPILER = getattr(torch, "_TorchCompileWrapper", None)
+"""What it calls for another backend."""
 _PARTS = (
     ("torch._inductor.graph", "GraphLowering.codegen"),
     ("torch._inductor.codegen.common", "CSEProxy.load"),

@@ -151,6 +151,8 @@ def _settle() -> None:
     """Replaces torch's functions while a ledger is open; those of the compiler once it is imported."""
     if _open and not _installed and inductor.COMPILER is not None:
         _replace(inductor.COMPILER, "__call__", _compile)
+        if inductor.OTHER_COMPILER is not None:
+            _replace(inductor.OTHER_COMPILER, "__call__", _compile_otherwise)
     if not _open:
         while _installed:
             _installed.pop()()
@@ -174,7 +176,7 @@ def _replace(owner: Any, name: str, made: Callable[[Callable[..., Any]], Callabl
 def _prepare() -> str:
     """Replaces the functions of the compiler, which is imported now; returns what it lacks for that."""
     with _lock:
-        if len(_installed) != 1:
+        if len(_installed) != (1 if inductor.OTHER_COMPILER is None else 2):
             return "" if _installed else "trace"
         lacks = inductor.missing()
         if not lacks:
@@ -212,8 +214,7 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
                 for ledger in ledgers:
                     ledger.lost[f"what compiled code does with dtypes: this torch has no {lacks}"] = None
             elif all(len(ledger.captured) < MOST for ledger in ledgers):
-                nodes, graph = inductor.calls(model.graph), inductor.copied(model.graph)
-                region = Captured(nodes, graph, inductor.autocasts(), given=inductor.given(model))
+                region = _captured(model)
         if region is None:
             return original(self, model, inputs, *args, **kwargs)
         try:
@@ -227,6 +228,25 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
                 ledger.add(region)
 
     return __call__
+
+
+def _compile_otherwise(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for other compilers than torch's own: what the program says is known of their graphs, and no more."""
+
+    def __call__(self: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        with kept_going("a captured graph"):
+            if ledgers := [ledger for ledger in _open if len(ledger.captured) < MOST]:
+                region = _captured(model)
+                for ledger in ledgers:
+                    ledger.add(region)
+        return original(self, model, *args, **kwargs)
+
+    return __call__
+
+
+def _captured(model: Any) -> Captured:
+    nodes, graph = inductor.calls(model.graph), inductor.copied(model.graph)
+    return Captured(nodes, graph, inductor.autocasts(), given=inductor.given(model))
 
 
 @contextmanager

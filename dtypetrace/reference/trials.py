@@ -146,8 +146,9 @@ def _damage(unit: str, value: Tensor, true: Tensor, known: Tensor, size: float) 
         return float((value != true).sum())
     if unit == "merged":
         return float((_apart(true) & ~_apart(value)).sum())
-    if not bool(torch.isfinite(value[known]).all()):
-        return max(size, 1.0) * _SPOILED
+    spoiled = int((~torch.isfinite(value[known])).sum())
+    if spoiled:
+        return max(size, 1.0) * _SPOILED * spoiled**2
     return float((value - true)[known].double().square().sum())
 
 
@@ -158,7 +159,7 @@ def _apart(values: Tensor) -> Tensor:
 
 
 _SPOILED = 1e12
-"""The squared error, relative to its size, of a result that is infinite or NaN and should not be."""
+"""The squared error, relative to its size, of a result with one number that is infinite or NaN and should not be."""
 
 
 def _held(tensor: Any, engines: list[Engine]) -> list[Tensor]:

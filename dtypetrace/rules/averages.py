@@ -195,8 +195,13 @@ def _towards(recording: Recording, base: int, added: int) -> bool:
 def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     dtype = target.dtype
     like = run.made_like(target, None)
+    followed = _followed(run, v.op, target)
     origin = (
-        like or run.asked_like(target) or _named(run, target) or run.origin(target.event, dtype, target.name or None)
+        like
+        or run.asked_like(target)
+        or _named(run, target)
+        or followed
+        or run.origin(target.event, dtype, target.name or None)
     )
     entry = _entry(run, target) if op.phase == "optimizer" and not run.weight_of(target) else ""
     name = entry or target.name or origin.name or _kept(run, op, target) if "batch_norm" not in op.aten else ""
@@ -215,7 +220,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         "DT307",
         culprit,
         fix,
-        begins=birth(run.recording, target.event, origin, f"{dtype} is decided here"),
+        begins=birth(run.recording, target.event, origin, f"{dtype} is decided here") if origin != followed else (),
         made=dtype,
         said=said,
         title=_title(op, dtype, entry),
@@ -234,6 +239,22 @@ def _named(run: Run, target: Input) -> Origin | None:
     if event is None or event.how != "attribute" or not event.explicit or event.to != target.dtype:
         return None
     return Origin("cast", None, event.op, graph.place_of(run.recording, event.place), True)
+
+
+def _followed(run: Run, number: int, target: Input) -> Origin | None:
+    """The line that adds up, where what is carried on took its dtype from what is added to it: a cast of that, which
+    runs again for each addition and takes nothing that was added up. Whatever dtype suits what is added, the sum needs
+    more digits."""
+    event, op = run.recording.events[target.event] if target.event >= 0 else None, run.ops[number]
+    if event is None or event.how != "cast" or not tagged(op, "sum") or writes(op):
+        return None
+    if not run.comes_back(number) or op.phase not in FORWARD:
+        return None
+    casts = [n for n, o in enumerate(run.ops) if o.place == event.place and is_cast(o) and o.outputs[:1] == (event.to,)]
+    again = bool(casts) and sum(run.ops[n].count for n in casts) >= op.count
+    if not again or any(number in run.measured_above(n) for n in (*casts, *graph.ops_above(run.ops, casts))):
+        return None
+    return Origin("factory", None, op.op, run.place(op))
 
 
 def _of_stored(run: Run, op: Op, v: Value) -> Finding:

@@ -158,7 +158,8 @@ def _order(first: Mapping[_When, int], f: Finding) -> tuple[float, ...]:
     forward pass, as a trial of a result shows; then settings, which cause other findings; then the other numbers that
     were destroyed: an infinity spoils what is computed from it, a zero is mostly near what it was. Then changes that a
     kept tensor did not take, which is used on, and numbers that were measured to be wrong, before dtypes that only may
-    be; then by reach. Of damaged values one causes the next, so the earliest comes first."""
+    be, and last what a trial shows to be no more than a rounding; then by reach. Of damaged values one causes the next,
+    so the earliest comes first."""
     reach = f.reach or Reach(0, 0, 0)
     since = first.get((f.phase in _BACK, f.site.stack), len(first)) if f.kind in OF_VALUES else len(first) + 1
     rank = (
@@ -169,6 +170,7 @@ def _order(first: Mapping[_When, int], f: Finding) -> tuple[float, ...]:
         f.kind != "overflow",
         not (f.code == "DT307" and _shown(f) == "still"),
         f.kind not in _WRONG and f.code != "DT307",
+        f.tried is not None and f.tried.cures and trials.slight(f.tried),
         -reach.flops,
         -reach.bytes,
         since,

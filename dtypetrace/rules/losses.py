@@ -285,7 +285,15 @@ class Losses:
 
     def _rounds(self, number: int) -> bool:
         """Whether most of the error of an op's result is its own."""
-        return 0 < self.of[number].total <= self.of[number].introduced / LOST
+        return self._own(number) >= LOST
+
+    def _own(self, number: int) -> float:
+        """The share of an error that is an op's own: its rounding, and of a sum that goes on those of all calls, which
+        are what the errors of its terms do not explain."""
+        p, terms = self.of[number], [self.of[n].total for n in self.sources(number) if n != number]
+        share = min(p.introduced / p.total, 1.0) if p.total else 0.0
+        goes_on = number in (p.above or ()) and tagged(self.run.ops[number], "sum")
+        return max(share, 1.0 - (max(terms) / p.total) ** 2) if goes_on and terms and p.total else share
 
     def _behind(self, number: int) -> list[int]:
         """The measured ops that an op's result was computed from, in all calls."""
@@ -389,7 +397,7 @@ class Losses:
                 rounds = len(way)
             elif apart := self._apart(at):
                 return [*way, apart[0]]
-            own = min(self.of[at].introduced / self.of[at].total, 1.0)
+            own = self._own(at)
             share *= (1.0 - own * own) ** 0.5
         return way[:rounds] if rounds else way
 

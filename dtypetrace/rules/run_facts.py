@@ -214,6 +214,10 @@ class Run:
         """The measured ops from which an op's operands came, in any of its calls, as far as is known."""
         return {*graph.reached([number], lambda n: self._above.get(n, ()))}
 
+    def comes_back(self, number: int) -> bool:
+        """Whether an op takes what was computed from its result of the call before, as far as is known."""
+        return any(number in self.measured_above(n) for n in self._above.get(number, ()))
+
     @cached_property
     def _above(self) -> dict[int, tuple[int, ...]]:
         return {p.op: p.above or () for p in (*self.recording.spot_checks, *self.recording.precisions)}

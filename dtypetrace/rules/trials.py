@@ -9,7 +9,7 @@ from math import prod
 
 from .. import graph
 from ..records import Finding, LeftOut, Place, Precision, Tried, Value
-from ..records.findings import gone
+from ..records.findings import NOT_FINITE, gone
 from ..tables.codes import OF_VALUES
 from ..tables.dtypes import HALF, REAL
 from ..tables.operators import is_cast, is_move, writes
@@ -34,6 +34,8 @@ _ROUNDINGS = frozenset({"downcast", "precision-loss"})
 """Findings that are about one."""
 _BELOW = 256
 """How many ops below a damaged one are searched for the one that it spoils most."""
+_STILL = 0.0625
+"""The share of numbers that may stay infinite or NaN: those that are zero but for roundings of the reference."""
 _MERGED = 0.02
 """Share of neighbours of a table that are equal and should not be."""
 _CHANGED = 0.5
@@ -78,14 +80,19 @@ def _cures(trial: LeftOut) -> bool:
     return gone(trial.before, trial.after)
 
 
+def _mostly_finite(trial: LeftOut) -> bool:
+    """Whether few of the numbers that were infinite or NaN still are."""
+    return trial.before >= NOT_FINITE and trial.after <= _STILL * trial.before
+
+
 def decided(losses: Losses, number: int, cause: Cause) -> Cause:
     """The cause of a damaged result: another op than the one that the errors point to, where only without that one's
     rounding the damage goes."""
     blamed = _blamed(cause)
-    trials = [t for t in losses.trials.get(number, ()) if t.before >= _LEAST]
-    if any(_cures(t) for t in trials if blamed in t.undone and t.undone[1:] == ()):
+    alone = [t for t in losses.trials.get(number, ()) if t.before >= _LEAST and t.undone[1:] == ()]
+    cured = [t for t in alone if _cures(t)] or [t for t in alone if _mostly_finite(t)]
+    if any(t.undone == (blamed,) for t in cured):
         return cause
-    cured = [t for t in trials if t.undone[1:] == () and _cures(t)]
     best = min(cured, key=lambda t: t.after, default=None)
     if best is None:
         return cause
@@ -120,6 +127,11 @@ def _shown(run: Run, found: list[LeftOut], least: float = _LEAST) -> Tried | Non
         return None
     op = run.ops[best.op]
     return Tried(op.op, run.place(op), best.before, best.after, best.unit, len(best.undone))
+
+
+def slight(trial: Tried) -> bool:
+    """Whether the damage that a trial speaks of is no more than a rounding."""
+    return trial.unit == "error" and trial.before < _LEAST
 
 
 MOST_EACH = 2

@@ -199,3 +199,85 @@ def test_a_table_is_coarse_by_what_was_rounded_and_not_by_integers_that_follow_i
             text = FOLLOWS.replace("DTYPE", dtype).replace("POSITIONS", positions).replace("COUNT", str(count))
             (named,) = said(tmp_path, text)
             assert named[0] == "DT204" and named[1].startswith("rates ="), named
+
+
+AVERAGED = """
+torch.manual_seed(0)
+offset = 6 + 10 * torch.rand(32)
+def seen(step):
+    return (offset * (0.7 if step < 60 else 1.0) + 0.25 * torch.randn(24, 32)).to(torch.bfloat16)
+kept, count = START, 0
+for step in range(1500):
+    now = NOW
+    kept = now if kept is None else KEEP
+    count += 1
+print((kept.float() - offset).abs().mean())
+"""
+
+
+def averaged(keep: str, now: str = "seen(step).mean(0)", start: str = "None") -> str:
+    return AVERAGED.replace("KEEP", keep).replace("NOW", now).replace("START", start)
+
+
+def test_a_state_that_took_its_dtype_from_what_is_added_is_widened_where_it_adds_up(tmp_path):
+    mean, total, maximum = "(kept * count + now) / (count + 1)", "kept + now", "seen(step).amax(0)"
+    for keep, now in ((mean, "seen(step).mean(0)"), (total, "seen(step).mean(0)"), (mean, maximum)):
+        text = averaged(keep, now)
+        assert said(tmp_path, text)[:1] == [("DT307", f"kept = now if kept is None else {keep}")], (keep, now)
+    cast = "kept + now.bfloat16()"
+    begun = averaged(cast, "seen(step).float().mean(0)", "torch.zeros(32).to(torch.bfloat16)")
+    assert said(tmp_path, begun)[0] == ("DT307", "kept, count = torch.zeros(32).to(torch.bfloat16), 0")
+    assert said(tmp_path, averaged(mean, "seen(step).float().mean(0)")) == []
+
+
+SPREAD = """
+torch.manual_seed(0)
+level = 12 + 8 * torch.rand(16)
+weight = torch.randn(48, 16) * 0.01
+total, squares, n = torch.zeros(16, dtype=WIDE), torch.zeros(16, dtype=WIDE), 0
+for _ in range(100):
+    rows = torch.randn(100, 48).to(torch.float16).float() @ weight * SPREAD + level
+    TOTAL
+    SQUARES
+    n += len(rows)
+mean = total / n
+print((squares / n - mean * mean).mean().item())
+"""
+
+
+def test_the_roundings_of_all_additions_are_those_of_the_sum(tmp_path):
+    summed = ("total += rows.sum(0)", "squares += rows.square().sum(0)")
+    made = ("total = total + rows.sum(0)", "squares = squares + rows.square().sum(0)")
+    for total, squares in (summed, made):
+        text = SPREAD.replace("TOTAL", total).replace("SQUARES", squares)
+        spread = text.replace("SPREAD", "0.03")
+        found = said(tmp_path, spread.replace("WIDE", "torch.float32"))
+        lines = [line for line in spread.replace("WIDE", "torch.float32").splitlines() if line.startswith("total,")]
+        assert [code for code, _ in found] == ["DT308"] and found[0][1] in (*lines, squares), found
+        assert said(tmp_path, text.replace("SPREAD", "30.0").replace("WIDE", "torch.float32")) == []
+
+
+NEAR = """
+torch.manual_seed(0)
+centers = F.normalize(torch.randn(40, 1, 32), dim=-1) * 4
+points = (centers + F.normalize(torch.randn(40, 5, 32), dim=-1) * torch.tensor([[0.01], [0.02], [0.03], [0.04], [0.05]])).reshape(-1, 32)
+data = points.to(torch.float16)
+norms = data.float().square().sum(1)
+def products(row, column):
+    return PRODUCT
+dots = products(data[:], data[:].T)
+apart = norms[:, None] + norms[None] - 2.0 * dots
+apart = ROOT
+rows = torch.cat([apart[:64], apart[64:]])
+rows.fill_diagonal_(1.0)
+print(int(rows.isnan().sum()))
+"""
+
+
+def test_what_makes_most_of_the_numbers_nan_is_named_and_not_what_all_terms_share(tmp_path):
+    for product in ("row.half() @ column.half()", "torch.mm(row.half(), column.half())"):
+        for root in ("apart.sqrt()", "apart.pow(0.5)"):
+            near = NEAR.replace("PRODUCT", product).replace("ROOT", root)
+            assert said(tmp_path, near)[:1] == [("DT308", f"return {product}")], (product, root)
+    wide = NEAR.replace("PRODUCT", "row.float() @ column.float()")
+    assert "return" not in str(said(tmp_path, wide.replace("ROOT", "apart.clamp(min=0).sqrt()")))

@@ -10,9 +10,10 @@ from dtypetrace.records import Finding, Place, Tried
 from dtypetrace.rules.findings import _order
 
 
-def found(code: str, kind: str, unit: str = "", phase: str = "forward", count: int = 1) -> Finding:
-    """A warning; ``unit``: of the damage that a trial shows to come from it."""
-    tried = Tried("mean", Place(()), 0.5, 0.0, unit) if unit else None
+def found(code: str, kind: str, unit: str = "", phase: str = "forward", count: int = 1,
+          before: float = 0.5) -> Finding:  # fmt: skip
+    """A warning; ``unit``: of the damage that a trial shows to come from it, ``before``: how large that is."""
+    tried = Tried("mean", Place(()), before, 0.0, unit) if unit else None
     return Finding(code, kind, "warning", code, phase, "mul", None, "", count, False, Place(()), (), None, (), None, None,
                    tried=tried)  # fmt: skip
 
@@ -26,6 +27,18 @@ PAIRS = {
     "a merge, and what is rounded": (found("DT307", "lost-update", "still"), found("DT308", "precision-loss", "error")),
     "zeros, and a merge": (found("DT302", "underflow", "spoilt"), found("DT307", "lost-update", "still")),
     "what is rounded, and what may be": (found("DT308", "precision-loss"), found("DT505", "stagnation", count=9)),
+    "whole numbers, and one rounding": (
+        found("DT203", "downcast", "spoilt"),
+        found("DT203", "downcast", "error", count=9, before=2e-4),
+    ),
+    "a result that is off, and one rounding": (
+        found("DT308", "precision-loss", "error"),
+        found("DT203", "downcast", "error", count=9, before=2e-3),
+    ),
+    "what nobody tried, and one rounding": (
+        found("DT203", "downcast"),
+        found("DT203", "downcast", "error", count=9, before=2e-4),
+    ),
     "a sum, and what may stand still": (found("DT307", "lost-update", "error"), found("DT505", "stagnation", count=9)),
 }
 

@@ -28,6 +28,7 @@ _LEARNING = ("DT304", "DT303", "DT301")
 _UNSCALED = ("DT404", "DT302")
 """What a loss scaler prevents: gradients that vanish in float16 on their way back."""
 _NONE_KNOWN = "no edit of the program's own lines is known for it"
+_BESIDE_REFUSALS = "the patch is for what is refused; once it is written, fix tries this, too"
 _WHY_NONE = {
     "DT402": "you choose which modules get adapters, and how large the adapters are",
     "DT403": "fix moves no lines; before you move this line, check that no line up to its new place uses the optimizer",
@@ -52,11 +53,17 @@ class Trouble:
         return self.finding.code in _LEARNING and _planned(self.finding)
 
     @property
+    def only_feared(self) -> bool:
+        """Whether it is a setting whose damage was looked for, and not found: gradients that did vanish are DT302."""
+        return self.finding.code == "DT404"
+
+    @property
     def in_words(self) -> tuple[str, str]:
         """What is to be done by hand, and why no edit is tried."""
         fix = self.finding.fix
         advice = "; ".join((fix.why, *fix.lines)) if fix is not None else ""
-        return advice, _WHY_NONE.get(self.finding.code, _NONE_KNOWN)
+        why = _BESIDE_REFUSALS if self.only_feared and self.edits else _NONE_KNOWN
+        return advice, _WHY_NONE.get(self.finding.code, why)
 
 
 @dataclass(frozen=True)
@@ -103,11 +110,13 @@ def mended(repair: Repair, before: Outcome, show: Callable[[Mended], None]) -> t
 
     Returns what was run, one for each finding, and the run of the program with all patches that are proven; these are
     then among the changes of the repair. ``before``: the run with the changes that the repair has. ``show`` is given
-    each patch when it is known whether it is proven.
+    each patch when it is known whether it is proven. Beside the changes for what is refused, nothing is changed that
+    did no damage.
     """
     found: list[Mended] = []
     seen: set[object] = set()
-    while (trouble := _next(before.recording, seen)) is not None:
+    refused = bool(repair.changes)
+    while (trouble := _next(before.recording, seen, refused)) is not None:
         seen.add(_sort(trouble.finding))
         repair.say(f"{trouble.finding.code}: {trouble.finding.title}")
         try:
@@ -126,8 +135,9 @@ def mended(repair: Repair, before: Outcome, show: Callable[[Mended], None]) -> t
     return found, before
 
 
-def _next(recording: Recording, seen: set[object]) -> Trouble | None:
-    return next((t for t in troubles(recording) if t.edits and _sort(t.finding) not in seen), None)
+def _next(recording: Recording, seen: set[object], refused: bool) -> Trouble | None:
+    left = (t for t in troubles(recording) if t.edits and not (refused and t.only_feared))
+    return next((t for t in left if _sort(t.finding) not in seen), None)
 
 
 def _sort(finding: Finding) -> object:

@@ -33,7 +33,7 @@ def half_gradients(case: Case) -> Iterator[Fix]:
     if case.origin.kind == "load" and dictionaries.loads_state(case.recording, case.here):
         edit = dictionaries.at_load(case.recording, case.here, "float32")
     if edit is None and case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
-        edit = editing.uncast(case.recording, case.here)
+        edit = editing.uncast(case.recording, editing.from_user(case.here))
         keeps = "remove this cast: the weights stay in float32 (your autocast still computes in 16 bits)"
     change, lines = keeps, tuple[ByHand, ...]()
     if edit is None:
@@ -280,9 +280,10 @@ def scalar_limit(case: Case) -> Iterator[Fix]:
     """A number that the dtype cannot hold is replaced by the dtype's own limit."""
     if case.refused.wants != "fits":
         return
-    edit = editing.scalar(case.recording, case.site, case.culprit.name)
+    dtype = dict(case.refused.dtypes).get("type", "")
+    edit = editing.scalar(case.recording, case.site, case.culprit.name, dtype)
     limit = edit.after if edit else _limit(case, case.culprit)
-    if edit is None and (dtype := dict(case.refused.dtypes).get("type", "")):
+    if edit is None and dtype:
         edit = editing.constant(case.recording, case.taken(case.witness), case.culprit.name, dtype)
         limit = edit.after if edit else limit
     place = case.here if edit is None and case.here.stack else case.site  # where the number is written

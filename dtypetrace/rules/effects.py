@@ -58,7 +58,8 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
         return Effect(_of_births(case, dict.fromkeys(edited, wanted)))
     if wanted is None or len(fix.edits) > 1 and fix.place != case.site:
         return None
-    frame = next(iter(fix.place.stack), None)
+    # a library's line casts what its callers give it; the edit changes one caller's line
+    frame = next((f for f in fix.place.stack if inside(edit, f)), next(iter(fix.place.stack), None))
     elsewhere = edit.file != fix.place.file  # the literal that decided the dtype stands there
     born, own = case.origin.place.stack, case.origin.place.user_frame
     if case.origin.kind != "parameter":  # a library casts to what the program's line passes to it

@@ -248,19 +248,21 @@ def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | Non
     return _named(recording, place, spot, named, wanted) if spot is not None and named is not None else None
 
 
-def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
-    """The edit that replaces a number that no half dtype can hold by the limit of the tensor's own dtype."""
+def scalar(recording: Recording, place: Place, value: str, dtype: str) -> Edit | None:
+    """The edit that replaces a number that ``dtype`` cannot hold by that dtype's limit, read from the call's own tensor
+    where its text is more than a call."""
     spot = spot_at(recording, place)
-    if spot is None or not isinstance(spot.node, ast.Call) or not isinstance(spot.node.func, ast.Attribute):
+    torch = torch_name(spot.file) if spot is not None else ""
+    if spot is None or not torch or not isinstance(spot.node, ast.Call):
         return None
-    torch, given = torch_name(spot.file), spot.node.func.value
-    owner = spot.file.segment(given) if all(isinstance(n, _ONLY_READS) for n in ast.walk(given)) else ""
-    if not torch or not owner or owner.split(".")[0] in (torch, "F"):
-        return None
+    given = spot.node.func.value if isinstance(spot.node.func, ast.Attribute) else None
+    reads = given is not None and all(isinstance(n, _ONLY_READS) for n in ast.walk(given))
+    owner = spot.file.segment(given) if given is not None and reads else ""
+    like = owner if owner.split(".")[0] not in operands.torch_names(spot.file.tree) else ""
     for argument in expressions.arguments(spot.node):
-        if value in (expressions.number(argument), spot.file.segment(argument)):
-            limit, target = _limit(value)
-            return spot.file.replaced(argument, f"{torch}.finfo({owner}.dtype).{limit}", Change(target, like=owner))
+        if (like or dtype) and value in (expressions.number(argument), spot.file.segment(argument)):
+            limit, target = _limit(value, dtype, f"{like}.dtype" if like else f"{torch}.{dtype}")
+            return spot.file.replaced(argument, f"{torch}.{limit}", Change(target, "" if like else dtype, like))
     return None
 
 
@@ -279,13 +281,14 @@ def constant(recording: Recording, taken: CallOperand, value: str, dtype: str) -
     held = bound[0].value if len(bound) == 1 and not given else None
     if held is None or value not in (expressions.number(held), spot.file.segment(held)):
         return None
-    info, (limit, target) = "iinfo" if "int" in dtype else "finfo", _limit(value)
-    return spot.file.replaced(node, f"{torch}.{info}({torch}.{dtype}).{limit}", Change(target, dtype))
+    limit, target = _limit(value, dtype, f"{torch}.{dtype}")
+    return spot.file.replaced(node, f"{torch}.{limit}", Change(target, dtype))
 
 
-def _limit(value: str) -> tuple[str, str]:
-    """What stands for a number that does not fit: its name in ``torch.finfo``, and what a replay calls it."""
-    return ("min", LOWEST) if value.startswith("-") else ("max", LARGEST)
+def _limit(value: str, dtype: str, written: str) -> tuple[str, str]:
+    """What stands for a number that does not fit into a dtype, which the text writes so, and what a replay calls it."""
+    side, target = ("min", LOWEST) if value.startswith("-") else ("max", LARGEST)
+    return f"{'iinfo' if 'int' in dtype else 'finfo'}({written}).{side}", target
 
 
 # ---------------------------------------------------------------- where a value is used

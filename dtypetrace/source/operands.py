@@ -217,7 +217,7 @@ def _of_call(file: ParsedFile, call: ast.Call, op: str, module: str, name: str, 
     called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if module and (module == dotted(call.func) or module.rpartition(".")[2] == called):
         return _positional(call.args, 0) if index == 0 and len(call.args) == 1 else None
-    of_torch = owner is not None and (dotted(owner) or "").split(".")[0] in _torch_names(file.tree)
+    of_torch = owner is not None and (dotted(owner) or "").split(".")[0] in torch_names(file.tree)
     if called != op and not (of_torch and op.endswith(f"_{called}")):
         return None
     by_name = next((k.value for k in call.keywords if k.arg == name), None)
@@ -256,7 +256,7 @@ def _by_number(given: list[ast.expr], op: str, index: int) -> ast.expr | None:
 
 
 @lru_cache(maxsize=64)
-def _torch_names(tree: ast.Module) -> frozenset[str]:
+def torch_names(tree: ast.Module) -> frozenset[str]:
     """The names under which a file imports torch and its modules (``import torch as th``)."""
     found = {"torch", "F", "nn"}
     for node in ast.walk(tree):

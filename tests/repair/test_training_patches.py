@@ -66,6 +66,29 @@ def test_a_refused_program_is_repaired_first_and_then_what_it_does_not_learn(tmp
     assert done.stdout.count("--- a/program.py") == 2 and "DT304: 2 bfloat16 weights" in done.stderr, done.stderr
 
 
+def test_a_refused_program_gets_no_setting_against_damage_that_was_not_found(tmp_path):
+    (tmp_path / "program.py").write_text("""\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+keep, weights = torch.rand(32, 4) > 0.9, torch.cat([torch.full((1, 1), 1e-7), torch.ones(31, 1)])
+for step in range(2):
+    with torch.autocast("cpu", dtype=torch.float16):
+        scores = net(torch.randn(32, 8)).masked_fill(keep, -1e9)
+    loss = (scores.float().softmax(-1) * weights).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""")
+    done = fix(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("--- a/program.py") == 1 and "GradScaler" not in done.stdout, done.stdout
+    assert "DT404" in done.stderr and "not patched: the patch is for what is refused" in done.stderr, done.stderr
+
+
 def test_fix_writes_a_loss_scaler_where_gradients_vanish_in_float16(tmp_path):
     (tmp_path / "program.py").write_text("""\
 import torch

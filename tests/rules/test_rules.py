@@ -540,6 +540,60 @@ def test_the_scaler_s_remedy_is_an_edit_where_autocast_stands_ready(tmp_path):
     assert [edit.after for edit in f.fix.edits] == ["net.weight.data.to(torch.float32)"]
 
 
+LIBRARY = """
+from torch import nn
+
+class Mixin(nn.Module):
+    def to(self, *args, **kwargs):
+        return super().to(*args, **kwargs)
+
+class Net(Mixin):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("cast", "after"),
+    [
+        ("net.to('cpu', dtype=half)", "net.to('cpu')"),
+        ("net.to(torch.device('cpu'), half)", "net.to(torch.device('cpu'))"),
+        ("net.to(half)", ""),
+    ],
+)
+def test_a_cast_that_a_library_s_own_method_made_is_left_out_for_the_weights_that_are_trained_alone(
+    cast, after, tmp_path
+):
+    """Another model that the same method of the library cast stays in half, and so does its input."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "mixing.py").write_text(LIBRARY)
+    text = f"""
+    import sys, torch
+    sys.path.insert(0, {str(folder)!r})
+    sys.modules.pop("mixing", None)
+    import mixing
+    sys.path.pop(0)
+    half = torch.float16
+    coder, net = mixing.Net(), mixing.Net()
+    coder.to(half)
+    {cast}
+    scaler, optimizer = torch.amp.GradScaler("cpu"), torch.optim.SGD(net.parameters())
+    with torch.no_grad():
+        x = coder(torch.ones(2, 4, dtype=half))
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = net(x).sum()
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    """
+    f = next(f for f in programs.run(tmp_path, text).findings if f.code == "DT116")
+    assert [edit.after.strip() for edit in f.fix.edits] == [after], f.fix.why
+
+
 def test_the_cast_that_a_refusal_goes_back_to_is_reported_once(tmp_path):
     text = """
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()

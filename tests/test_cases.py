@@ -29,11 +29,11 @@ def name(path: Path) -> str:
 
 
 def sampled() -> list:
-    """One in three of the public cases and of those with damage; of the variants and the other healthy programs one in
+    """One in five of the public cases and of those with damage; of the variants and the other healthy programs one in
     eight."""
     paths = harness.find()
     own = [p for p in paths if p.parent != harness.HERE and p.parent.name != "silent"]
-    left = {*rest(8, own), *rest(3, [p for p in paths if p not in own])}
+    left = {*rest(8, own), *rest(5, [p for p in paths if p not in own])}
     return [pytest.param(p, id=name(p), marks=pytest.mark.exhaustive if p in left else ()) for p in paths]
 
 

@@ -9,6 +9,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ..records import Frame, Place
@@ -341,11 +342,18 @@ def assignments(file: ParsedFile, near: ast.AST, name: str) -> list[Assignment]:
 
 def assignments_in(scope: ast.AST, name: str) -> list[Assignment]:
     """The statements inside a node that assign a name or attribute a value, alone or with others."""
-    return [
-        node
-        for node in ast.walk(scope)
-        if isinstance(node, Assignment) and node.value is not None and any(dotted(t) == name for t in _targets(node))
-    ]
+    return list(_assigned(scope).get(name, ()))
+
+
+@lru_cache(maxsize=256)
+def _assigned(scope: ast.AST) -> dict[str, list[Assignment]]:
+    """All of them by name: they are asked for again and again."""
+    found: dict[str, list[Assignment]] = {}
+    for node in ast.walk(scope):
+        if isinstance(node, Assignment) and node.value is not None:
+            for name in filter(None, {dotted(t) for t in _targets(node)}):
+                found.setdefault(name, []).append(node)
+    return found
 
 
 def given_to(assignment: Assignment, name: str) -> list[ast.expr | None]:

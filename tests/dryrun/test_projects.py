@@ -61,13 +61,13 @@ def test_a_right_script_goes_through_to_its_end(tmp_path, name, last):
 
 
 MISTAKES = {
-    "the VAE stays in float32": (
-        "text_to_image_lora", "vae.to(accelerator.device, dtype=weight_dtype)", "vae.to(accelerator.device)",
-        "AutoencoderKL.from_pretrained(", "vae.encode(",
-    ),
     "the latents that the VAE decodes are widened": (
         "text_to_image_lora", "latents.to(weight_dtype)", "latents.to(torch.float32)", "latents.to(torch.float32)",
         "vae.decode(",
+    ),
+    "the VAE stays in float32": (
+        "text_to_image_lora", "vae.to(accelerator.device, dtype=weight_dtype)", "vae.to(accelerator.device)",
+        "AutoencoderKL.from_pretrained(", "vae.encode(",
     ),
     "validation outside autocast, with diffusers": (
         "text_to_image_lora", 'with torch.autocast("cuda", dtype=weight_dtype):', "with torch.no_grad():",

@@ -292,8 +292,9 @@ class Losses:
         are what the errors of its terms do not explain."""
         p, terms = self.of[number], [self.of[n].total for n in self.sources(number) if n != number]
         share = min(p.introduced / p.total, 1.0) if p.total else 0.0
-        goes_on = number in (p.above or ()) and tagged(self.run.ops[number], "sum")
-        return max(share, 1.0 - (max(terms) / p.total) ** 2) if goes_on and terms and p.total else share
+        if not (number in (p.above or ()) and tagged(self.run.ops[number], "sum") and terms and p.total):
+            return share
+        return max(share, max(1.0 - (max(terms) / p.total) ** 2, 0.0) ** 0.5)
 
     def _behind(self, number: int) -> list[int]:
         """The measured ops that an op's result was computed from, in all calls."""

@@ -148,8 +148,14 @@ def test_what_is_cast_is_never_what_a_rounding_is_magnified_in(text, written, tm
         ("y = torch.ones(2).to(torch.int8)\nnn.Parameter(y)  #!", "keep `y` out of training with requires_grad=False"),
         ("y = torch.ones(2).half()\ny.fill_(70000)  #!", "torch.finfo(y.dtype).max"),
         # what is read from is a call: not made again for its dtype
-        ("import torch\ny = torch.ones(2).half()\n(y * 2).masked_fill(y > 0, -1e9)  #!", "torch.finfo(torch.float16).min"),
-        ("import torch\ny = torch.ones(2).half()\nnn.functional.pad(y, (0, 1), value=1e6)  #!", "torch.finfo(torch.float16).max"),
+        (
+            "import torch\ny = torch.ones(2).half()\n(y * 2).masked_fill(y > 0, -1e9)  #!",
+            "torch.finfo(torch.float16).min",
+        ),
+        (
+            "import torch\ny = torch.ones(2).half()\nnn.functional.pad(y, (0, 1), value=1e6)  #!",
+            "torch.finfo(torch.float16).max",
+        ),
         ("import torch\ny = torch.ones(2).half()\ny.abs().new_full((3,), 1e9)  #!", "torch.finfo(torch.float16).max"),
         ("y = torch.zeros(2, dtype=torch.uint8)\ny.fill_(-1000)  #!", "torch.iinfo(y.dtype).min"),
     ],

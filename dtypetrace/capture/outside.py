@@ -35,7 +35,8 @@ def autocasting() -> tuple[str, ...]:
 @cache
 def _devices() -> tuple[str, ...]:
     accelerator = private.accelerator()
-    return ("cpu", accelerator.type) if accelerator is not None else ("cpu",)
+    # a dry run computes as on a CUDA device where there is none
+    return ("cpu", accelerator.type) if accelerator is not None else ("cpu", "cuda")
 
 
 def reached(func: Any) -> frozenset[str] | None:

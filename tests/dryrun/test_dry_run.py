@@ -140,6 +140,24 @@ def test_autocast_on_cuda_has_the_lists_of_cuda(dry):
     ]
 
 
+@pytest.mark.parametrize(("device", "half"), [("cuda", "float16"), ("cuda", "bfloat16"), ("cpu", "bfloat16")])
+def test_what_autocast_made_is_its_doing_and_a_call_without_it_is_to_run_under_it(device, half, dry):
+    ended = dry(f"""
+        import torch
+        from torch import nn
+        first, model = nn.Linear(8, 8).to("{device}"), nn.Linear(8, 8).to("{device}")
+        x = torch.randn(2, 8, device="{device}")
+        with torch.autocast("{device}", dtype=torch.{half}):
+            y = first(x)
+            model(y)
+        model(y)
+        """)
+    assert ended.status == 0 and ended.born() == "y = first(x)", ended.err
+    assert f"this call ran under autocast before in the region of train.py:6 ({device}:{half})" in " ".join(
+        ended.err.split()
+    ), ended.err
+
+
 def test_what_values_decide_is_answered_so_that_the_program_goes_on(dry):
     ended = dry("""
         import torch

@@ -200,9 +200,9 @@ TOKEN = """
         def __init__(self):
             super().__init__()
             self.embed = nn.Linear(4, 8)
-            self.token = nn.Parameter(torch.zeros(1, 8))  #!
+            self.token = nn.Parameter(torch.zeros(1, 8))
         def forward(self, x):
-            x = self.embed(x)
+            x = self.embed(x)  #!
             filled = self.token.repeat(3, 1)
             return torch.scatter(filled, 0, torch.zeros(1, 8, dtype=torch.long), x)  #@
     decoder = Decoder()
@@ -230,7 +230,7 @@ IN_TWO_DTYPES = """
 """
 PROGRAMS = {
     "a model that ran in float32 before": (IN_TWO_DTYPES, "args -> args.to(next(self.mlp.parameters()).dtype)"),
-    "a parameter that autocast leaves": (TOKEN, "filled -> filled.to(x.dtype)"),  # not what is trained is narrowed
+    "a parameter that autocast leaves": (TOKEN, "x -> x.to(torch.float32)"),  # not what is trained is narrowed
     "a spectrum": (SPECTRUM, "spectrum.abs() -> spectrum.abs().to(torch.float16)"),  # and not what is complex
     "a gradient of a wider target": (BACKWARD, None),
     "a whole model": (WHOLE, "Encoder() -> Encoder().to(torch.float16)"),

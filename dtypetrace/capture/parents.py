@@ -88,7 +88,8 @@ def _is_method(kind: type, code: CodeType) -> bool:
 
 def owner_of(frame: FrameType) -> nn.Module | None:
     """The module of which a frame runs a method, outside torch."""
-    given = variables(frame).get("self")
+    code = frame.f_code
+    given = variables(frame).get(code.co_varnames[0]) if code.co_argcount else None
     return given if issubclass(type(given), nn.Module) and _is_method(type(given), frame.f_code) else None
 
 

@@ -58,12 +58,13 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
         return Effect(_of_births(case, dict.fromkeys(edited, wanted)))
     if wanted is None or len(fix.edits) > 1 and fix.place != case.site:
         return None
-    # a library's line casts what its callers give it; the edit changes one caller's line
-    frame = next((f for f in fix.place.stack if inside(edit, f)), next(iter(fix.place.stack), None))
+    frame = next(iter(fix.place.stack), None)
     elsewhere = edit.file != fix.place.file  # the literal that decided the dtype stands there
     born, own = case.origin.place.stack, case.origin.place.user_frame
     if case.origin.kind != "parameter":  # a library casts to what the program's line passes to it
         born = born[:1] if own not in born or edit.change.target == CAST else born[: born.index(own) + 1]
+        # a library's line casts what any caller gives it; the edit changes one caller's line
+        frame = next((f for f in fix.place.stack if f in born and inside(edit, f)), frame)
     if born and case.origin.kind not in ("trained", "computed") and (frame in born or elsewhere):
         made_by = frame if frame is not None and frame in born else born[0]
         events = enumerate(case.recording.events)

@@ -594,6 +594,24 @@ def test_a_cast_that_a_library_s_own_method_made_is_left_out_for_the_weights_tha
     assert [edit.after.strip() for edit in f.fix.edits] == [after], f.fix.why
 
 
+def test_a_word_that_a_caller_passes_is_not_changed_where_that_would_refuse_more(tmp_path):
+    """The key of a table of dtypes, and no dtype itself: what is replayed is the cast that it chooses."""
+    text = """
+    import copy, torch
+    def prepare(model, precision):
+        return model.to({"bf16": torch.bfloat16, "no": torch.float32}[precision])
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    mean = copy.deepcopy(net)
+    net = prepare(net, "bf16")
+    net(torch.ones(2, 4).bfloat16())
+    with torch.no_grad():
+        for slow, fast in zip(mean.parameters(), net.parameters()):
+            slow.lerp_(fast.detach(), 0.1)
+    """
+    f = next(f for f in programs.run(tmp_path, text).findings if f.code == "DT106")
+    assert [edit.after for edit in f.fix.edits] == ["fast.detach().to(slow.dtype)"], f.fix.why
+
+
 def test_the_cast_that_a_refusal_goes_back_to_is_reported_once(tmp_path):
     text = """
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()

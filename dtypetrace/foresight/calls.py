@@ -102,6 +102,8 @@ def refused_with(refused: Refused, now: Mapping[int, str], numbers: Mapping[int,
     if (forbidden := REFUSED_IN_PYTHON.get(refused.op)) is not None:
         return Refuses(refused.code) if forbidden & {g.dtype for g in after.operands} else Gives(())
     named = [name for name in (refused.op, refused.aten or "") if name in table and name not in ENGINE]
+    if refused.phase == "backward":  # the rule of a call that takes such operands says nothing of its backward
+        named = [n for n in named if any(isinstance(o, Refuses) for o in table.possible(n, before).values())]
     for name in named:
         seen = table.possible(name, before)
         kept = [dict(a) for a, outcome in seen.items() if isinstance(outcome, Refuses)]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import graph
-from ..records import Event, Input, Op, Read, Recording, Refused, Unchanged, Witness
+from ..records import FORWARD, Event, Input, Op, Read, Recording, Refused, Unchanged, Witness
 from ..tables import autocast
 from ..tables.dtypes import DTYPES, FLOATING, wider
 from ..tables.operators import NAMED_CASTS, is_cast, name_of
@@ -54,8 +54,12 @@ class Replay:
         """What a cast under autocast would end in, as the op after it takes its result."""
         self._stepped = ""
         """The dtype of those that are stepped now."""
+        self._given: dict[tuple[int, str], str] = {}
+        """The dtype in which a tensor that an event decided was first taken, by that event and its recorded dtype."""
         for number, op in enumerate(recording.ops):
             self.ops.append(self._step(number, op) if op.phase == "optimizer" else self._carried(number, op))
+            for i, now in zip(op.inputs, self.ops[-1].inputs):
+                self._given.setdefault((i.event, i.dtype), now)
 
     # ------------------------------------------------------------ operands
 
@@ -142,12 +146,22 @@ class Replay:
             return cast
         before = self.recording.ops[producer]
         now = self._steps.get(self._stepped, {}).get(producer) or self.ops[producer]
+        if self._of_another_call(before, recorded, event):
+            return self._of_step(event, recorded)
         if recorded in before.outputs:
             return now.outputs[before.outputs.index(recorded)]
         written = [n for n in before.written if n < len(before.inputs) and before.inputs[n].dtype == recorded]
         mine = next((n for n in written if before.inputs[n].event == event), next(iter(written), -1))
         # else the op made something else: a tensor's ``data`` was replaced
         return now.inputs[mine] if mine >= 0 else self.change.births.get(event, recorded)
+
+    def _of_another_call(self, op: Op, recorded: str, event: int) -> bool:
+        """Whether a tensor was made by another call of a record than that which gave the record its operands: a product
+        prepares both of its operands alike. Such a call passes on the dtype of its one operand."""
+        alone = event >= 0 and len(op.inputs) == 1 and op.phase in FORWARD
+        passed = alone and op.inputs[0].dtype == recorded and recorded in op.outputs
+        made = self.recording.events[event] if passed and op.inputs[0].event != event else None
+        return made is not None and made.how != "attribute" and made.place != op.place
 
     # ------------------------------------------------------------ one op
 
@@ -191,7 +205,7 @@ class Replay:
                 if i.event in self.change.births and i.producer >= 0:
                     made = self.recording.ops[i.producer]
                     own = all(o.event != i.event for o in made.inputs) and not self._held(i.producer, i.event)
-                    if i.dtype in made.outputs and own:
+                    if i.dtype in made.outputs and own and not self._of_another_call(made, i.dtype, i.event):
                         found.setdefault(i.producer, i.event)
         return found
 
@@ -306,17 +320,23 @@ class Replay:
         return found
 
     def _of_step(self, event: int, recorded: str) -> str:
-        """The dtype of the tensors that an event decided, after the change."""
+        """The dtype of the tensors that an event decided, after the change; as recorded where that is not known."""
         if event in self.change.births:
             return self.change.births[event]
-        for number, before in enumerate(self.recording.ops[: len(self.ops)]):
-            for i, now in zip(before.inputs, self.ops[number].inputs):
-                if i.event == event and i.dtype == recorded:
-                    return now
-        for p in self.recording.parameters:
-            if p.event == event:
-                return self.parameters.now(p)
-        return recorded
+        owner = next((p for p in self.recording.parameters if p.event == event), None)
+        if owner is not None:
+            return self.parameters.now(owner)
+        made = self._makers.get((event, recorded), -1)
+        if 0 <= made < len(self.ops):
+            return self.ops[made].outputs[self.recording.ops[made].outputs.index(recorded)]
+        return self._given.get((event, recorded), recorded)
+
+    @cached_property
+    def _makers(self) -> dict[tuple[int, str], int]:
+        """An event and its dtype -> the op whose result it decided: the last one of the call."""
+        made = {(o.op, o.place, o.module, dtype): n for n, o in enumerate(self.recording.ops) for dtype in o.outputs}
+        keys = (((n, e.to), (e.op, e.place, e.module, e.to)) for n, e in enumerate(self.recording.events))
+        return {event: made[key] for event, key in keys if key in made}
 
     def _recorded_first(self, op: Op) -> str:
         """The dtype that the first floating operand of a function's call had."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from .. import graph
 from ..foresight import DtypeChange, Replay, predict
 from ..foresight.carry import Carried
-from ..records import FORWARD, Edit, Fix, Input, Op, Operand, Place
+from ..records import FORWARD, Edit, Fix, Input, Op, Operand, Origin, Place
 from ..source import editing, regions
 from ..source.operands import CallOperand
 from ..source.optimizers import clipped_in_float32
@@ -55,19 +55,44 @@ def from_birth(run: Run, culprit: Operand, event: int, numbers: Iterable[int]) -
     """A wider dtype where that of these values was decided, with an edit; None where that decides for weights, does not
     reach all ops ``numbers``, what they make would be made narrow again, or something else objects."""
     origin, wide = culprit.origin, _wider_than(culprit.dtype)
-    own = event >= 0 and event not in run.events_of_weights and origin.place.stack
-    edit = editing.at_birth(run.recording, origin.kind, origin.place, wide) if own else None
-    if edit is None or not effects.inside(edit, origin.place.stack[0]):  # others may use a variable
-        return None
-    change = DtypeChange(births={event: wide})
-    replay = run.after(change) if checks.sound(run, (edit,), change) else None
+    births = _agreeing(run, event, wide)
+    origins = [origin, *(graph.origin(run.recording, born) for born in births[1:])]
+    edits = [_at_birth(run, born, where, wide) for born, where in zip(births, origins)]
+    known = tuple(dict.fromkeys(edit for edit in edits if edit is not None))
+    change = DtypeChange(births=dict.fromkeys(births, wide))
+    replay = run.after(change) if None not in edits and checks.sound(run, known, change) else None
     if replay is None:
         return None
     for n in numbers:
         narrow = run.ops[n].outputs[:1] == (culprit.dtype,)
         if replay.ops[n].outputs[:1] != (wide,) or narrow and _lost_again(run, replay, n, True) is not None:
             return None
-    return advise(origin.place, f"keep these values in {wide} from here on", edits=(edit,), tested=True)
+    return advise(origin.place, f"keep these values in {wide} from here on", edits=known, tested=True)
+
+
+def _agreeing(run: Run, event: int, wide: str) -> list[int]:
+    """A birth, and those of the operands that a call needs in the same dtype: both of a product."""
+    births = [event]
+    for _ in range(_MOST_BIRTHS if event >= 0 else 0):
+        replay = run.after(DtypeChange(births=dict.fromkeys(births, wide)))
+        now = replay.ops if replay is not None else ()
+        refusing = next((n for n, op in enumerate(now) if op.code and run.ops[n].phase in FORWARD), -1)
+        if refusing < 0:
+            break
+        taken, had = zip(run.ops[refusing].inputs, now[refusing].inputs), run.recording.events[event].to
+        births += {i.event for i, dtype in taken if dtype == i.dtype == had} - {*births}
+    return births
+
+
+_MOST_BIRTHS = 3
+"""How many more lines may be edited with one."""
+
+
+def _at_birth(run: Run, event: int, origin: Origin, wide: str) -> Edit | None:
+    """The edit by which a birth's own line decides for a wider dtype; others may use a variable."""
+    own = event >= 0 and event not in run.events_of_weights and origin.place.stack
+    edit = editing.at_birth(run.recording, origin.kind, origin.place, wide) if own else None
+    return edit if edit is not None and effects.inside(edit, origin.place.stack[0]) else None
 
 
 def wide_here(run: Run, number: int, site: Place) -> Fix:

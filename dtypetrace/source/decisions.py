@@ -9,7 +9,7 @@ or other code reads the decision too, none is named. Pure functions over a
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..records import Place
@@ -32,19 +32,41 @@ class At:
     level: int
     shared: bool = False
     """Whether other code reads the decision, too."""
+    table: Mapping[str, str] | None = None
+    """The program's own table in which a literal is a key: the dtype under each key; None where there is none."""
+
+    @property
+    def dtype(self) -> str:
+        """The dtype that a literal stands for."""
+        key = self.node.value if isinstance(self.node, ast.Constant) else None
+        return (self.table or {}).get(str(key)) or spelled(self.node)
 
 
-def decision(text: ProgramText, place: Place, written: ast.expr, wanted: str) -> tuple[ParsedFile, ast.expr] | None:
-    """The literal, with its file, that gave the dtype expression of a call a value other than the wanted dtype; None
-    where that is unclear."""
+def decision(
+    text: ProgramText, place: Place, written: ast.expr, wanted: str
+) -> tuple[ParsedFile, ast.expr, str] | None:
+    """The literal, with its file, that gave the dtype expression of a call a value other than the wanted dtype, and what
+    to write instead; None where that is unclear, or where the program knows no such word."""
     if not place.stack:
         return None
     finder = Finder(text, place)
     followed = finder.follow(At(place.file, written, 0), 0)
-    found = {(f.file, f.node): f for f in followed if spelled(f.node) != wanted}
+    found = {(f.file, f.node): f for f in followed if f.dtype != wanted}
     at = next(iter(found.values())) if len(found) == 1 else None
     file = text.parsed(at.file) if at is not None else None
-    return (file, at.node) if at is not None and file is not None and not at.shared else None
+    if at is None or file is None or at.shared:
+        return None
+    after = _instead(at, file.segment(at.node), wanted)
+    return (file, at.node, after) if after else None
+
+
+def _instead(at: At, segment: str, wanted: str) -> str:
+    """What to write for another dtype: where a table is looked up, one of its keys; empty where it has none for it."""
+    usual = respelled(at.node, segment, wanted)
+    if at.table is None or not isinstance(at.node, ast.Constant):
+        return usual
+    known = [segment.replace(str(at.node.value), key) for key, dtype in at.table.items() if dtype == wanted]
+    return usual if usual in known else next(iter(known), "")
 
 
 def spelled(node: ast.expr) -> str:
@@ -181,7 +203,26 @@ class Finder:
             for value in self._under(node.slice.value):
                 yield from self.follow(value, depth + 1)
         elif not isinstance(node.slice, ast.Constant):
-            yield from self.follow(At(at.file, node.slice, at.level), depth + 1)
+            yield from self._key(node.value, At(at.file, node.slice, at.level), depth)
+
+    def _key(self, table: ast.expr, key: At, depth: int) -> Iterator[At]:
+        """The literals that an expression which is looked up in a table gets its value from."""
+        known = self._table(table)
+        yield from (replace(end, table=known or end.table) for end in self.follow(key, depth + 1))
+
+    def _table(self, node: ast.expr) -> dict[str, str] | None:
+        """The dtypes under the keys of a dictionary that the program writes down once; None where that is unclear."""
+        found = [node] if isinstance(node, ast.Dict) else []
+        for path in self.files if not found else ():
+            file = self.text.parsed(path)
+            for n in ast.walk(file.tree) if file is not None else ():
+                if isinstance(n, (ast.Assign, ast.AnnAssign)) and isinstance(n.value, ast.Dict):
+                    targets = n.targets if isinstance(n, ast.Assign) else [n.target]
+                    found += [n.value for t in targets if last_part(t) == last_part(node)]
+        if len(found) != 1:
+            return None
+        pairs = [(k.value, spelled(v) or spelled(k)) for k, v in zip(found[0].keys, found[0].values) if isinstance(k, ast.Constant)]
+        return {str(key): dtype for key, dtype in pairs} if len(pairs) == len(found[0].keys) else None
 
     def _under(self, key: str) -> Iterator[At]:
         for path in self.files:
@@ -203,7 +244,8 @@ class Finder:
         elif name == "get" and node.args and isinstance(node.args[0], ast.Constant):
             for value in self._under(str(node.args[0].value)):
                 yield from self.follow(value, depth + 1)
-            inner = []
+        elif name == "get" and node.args and isinstance(node.func, ast.Attribute):
+            yield from self._key(node.func.value, At(at.file, node.args[0], at.level), depth)
         elif name == "field":
             inner = [k.value for k in node.keywords if k.arg == "default"]
         for expression in inner:

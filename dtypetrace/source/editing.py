@@ -212,14 +212,15 @@ def _without_dtype(spot: Spot, call: ast.Call) -> Edit | None:
 
 
 def _removed(spot: Spot, statement: ast.stmt) -> Edit:
-    """The edit that removes a statement with its lines; ``pass`` takes its place where a block needs one."""
+    """The edit that removes a cast's statement with its lines; ``pass`` takes its place where a block needs one."""
     start, end = spot.file.start(statement), spot.file.end(statement)
     first, behind = spot.file.lines[start[0] - 1], spot.file.lines[end[0] - 1][end[1] - 1 :].strip()
     block = next((b for b in _blocks(spot.file.parents.get(statement)) if statement in b), [])
     alone = not first[: start[1] - 1].strip() and (not behind or behind.startswith("#"))
     if len(block) < 2 or not alone or end[0] >= len(spot.file.lines):
-        return spot.file.replaced(statement, "pass")
-    return Edit(spot.frame.file, (start[0], 1), (end[0] + 1, 1), "".join(spot.file.lines[start[0] - 1 : end[0]]), "")
+        return spot.file.replaced(statement, "pass", Change(UNCAST))
+    lines = "".join(spot.file.lines[start[0] - 1 : end[0]])
+    return Edit(spot.frame.file, (start[0], 1), (end[0] + 1, 1), lines, "", Change(UNCAST))
 
 
 def _blocks(node: ast.AST | None) -> Iterator[list[ast.stmt]]:
@@ -560,11 +561,7 @@ def _named(recording: Recording, place: Place, spot: Spot, named: ast.expr, want
     if isinstance(named, ast.Call) and expressions.last_part(named.func) == "get_default_dtype" and torch:
         return spot.file.replaced(named, f"{torch}.{wanted}", Change(NAMED, wanted))
     found = decisions.decision(recording.text, place, named, wanted)
-    if found is None:
-        return None
-    file, node = found
-    after = decisions.respelled(node, file.segment(node), wanted)
-    return file.replaced(node, after, Change(NAMED, wanted)) if after else None
+    return found[0].replaced(found[1], found[2], Change(NAMED, wanted)) if found is not None else None
 
 
 def _in_factory_call(

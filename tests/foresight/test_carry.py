@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from recordings import Made, RecordingBuilder
 
 from dtypetrace.foresight import DtypeChange, Replay, given_again, refused_with
@@ -59,6 +61,18 @@ def test_a_copy_keeps_the_dtype_and_a_cast_does_not():
     copied = b.ran("tensor", b.ran("tensor", x, aten="lift_fresh.default"), aten="_to_copy.default")
     b.ran("float", copied, aten="_to_copy.default", out="float32")
     assert results(b, e0="bfloat16") == [("bfloat16",), ("bfloat16",), ("float32",)]
+
+
+def test_a_call_that_shares_its_record_passes_on_its_own_operand():
+    """A product expands both of its operands by one record, which has the operands of the first call alone."""
+    b = RecordingBuilder()
+    q, k = b.made("float16"), b.made("float16")
+    expanded = b.ran("matmul", q, aten="expand.default")
+    b.ran("matmul", expanded, replace(expanded, event=k.event), aten="bmm.default", at=b.ops[0].place)
+    for births in ({q.event: "float32"}, {k.event: "float32"}):
+        assert Replay(b.recording, DtypeChange(births=births)).ops[1].code == "DT101"
+    both = Replay(b.recording, DtypeChange(births={q.event: "float32", k.event: "float32"})).ops[1]
+    assert (both.code, both.outputs) == ("", ("float32",))
 
 
 def test_a_cast_of_an_expression_is_seen_outside_it_only():

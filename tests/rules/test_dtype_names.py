@@ -94,3 +94,35 @@ def test_no_diff_rounds_and_then_widens(name, tmp_path):
     )
     assert found.clean, (found.text, found.program.findings)
     assert not re.search(r"\.(half\(\)|to\([^()]*16\)|to\(kind\))\.to\(", found.text), found.text
+
+TABLES = {
+    "a table of the script": ("TABLE = {WORDS}\n", "TABLE[config.dtype]"),
+    "a table of a class": ("class Names:\n    table = {WORDS}\n", "Names.table[config.dtype]"),
+    "a table that is asked": ("TABLE = {WORDS}\n", "TABLE.get(config.dtype)"),
+    "a table on the spot": ("", "{WORDS}[config.dtype]"),
+}
+WORDS = {
+    "'bf16': torch.bfloat16, 'fp32': torch.float32": "'fp32'",
+    "'bf16': torch.bfloat16, 'full': torch.float32": "'full'",
+    "'bf16': torch.bfloat16, 'fp16': torch.float16": "",
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("name", TABLES)
+def test_a_word_that_is_looked_up_is_one_that_the_table_has(name, words, tmp_path):
+    before, taken = TABLES[name]
+    text = f"""
+import torch
+{before}class Config:
+    def __init__(self, dtype='bf16'):
+        self.dtype = dtype
+config = Config()
+net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+sigma = torch.ones(2, 4, dtype={taken})
+net(torch.ones(2, 4))
+net(sigma)
+""".replace("WORDS", words)
+    found = follow(tmp_path, text)
+    assert found.clean, (found.text, found.program.findings)
+    assert [e.after for e in found.shown[0].edits] == [WORDS[words] or "sigma.to(torch.float32)"]

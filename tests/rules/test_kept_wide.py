@@ -72,6 +72,32 @@ def test_a_cast_is_left_alone_where_something_objects(cast, after, tmp_path):
     assert found.fix.edits == () and found.fix.checked == () and "bfloat16" in found.fix.words
 
 
+PRODUCT = """
+import torch
+torch.manual_seed(0)
+q, k = torch.randn(2, 4, 3, 8) * 300, torch.randn(2, 4, 3, 8) * 300
+SCORES
+print((scores.float() / scores.float().abs().amax()).sum().item())
+"""
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        "scores = q.half() @ k.half().transpose(-1, -2)",
+        "scores = torch.einsum('bhqd,bhkd->bhqk', q.half(), k.half())",
+        "scores = torch.matmul(q.to(torch.float16), k.to(torch.float16).mT)",
+        "q, k = q.half().flatten(0, 1), k.half().flatten(0, 1)\nscores = torch.bmm(q, k.mT)",
+        "narrow = q.half()\nkeys = k.half().permute(0, 1, 3, 2)\nscores = torch.matmul(narrow, keys)",
+    ],
+)
+def test_both_operands_of_a_product_are_widened_together(scores, tmp_path):
+    """The product prepares both of its operands by the same ops; one of them alone in float32 would be refused."""
+    program = ran(tmp_path, PRODUCT.replace("SCORES", scores))
+    assert program.only.code == "DT301" and len(program.only.fix.edits) == 2
+    assert ran(tmp_path, repaired(program), name="again.py").findings == ()
+
+
 def test_what_outgrows_float32_is_kept_in_float64(tmp_path):
     text = """
     import torch

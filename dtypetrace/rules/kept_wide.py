@@ -254,7 +254,8 @@ def _of_operands(run: Run, number: int) -> Iterator[tuple[Edit, ...]]:
     if op.phase not in FORWARD or writes(op) or any(run.weight_of(i) for i in op.inputs):
         return
     place, wide = run.place(op), _made_wide(op)
-    narrow = [n for n, i in enumerate(op.inputs) if i.dtype in REAL and wider(wide, i.dtype)]
+    tensors = [n for n, i in enumerate(op.inputs) if i.producer < 0 or run.of_call(i.producer) != number]
+    narrow = [n for n in tensors if op.inputs[n].dtype in REAL and wider(wide, op.inputs[n].dtype)]
     edits = dict[int, Edit]()
     for n in narrow:
         at = run.written_at(op, n)

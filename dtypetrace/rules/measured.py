@@ -208,6 +208,8 @@ def _of_causes(losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
     found: dict[tuple[object, ...], Finding] = {}
     for cause, number in sorted(causes.items(), key=lambda item: item[0].op):
         cause = trials.decided(losses, number, cause)
+        taken = losses.run.of_call(cause.op)
+        cause = replace(cause, op=taken) if taken in losses.of else cause
         finding = _at_op(losses, cause, _said_of_result(losses, number, cause))
         finding = replace(finding, tried=trials.tried(losses, number, cause))
         between = finding.culprit is not None and finding.culprit.dtype not in NARROW and losses.shows_16_bits(cause.op)

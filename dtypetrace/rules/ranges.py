@@ -49,7 +49,9 @@ def find(run: Run) -> Iterator[Finding]:
     """Findings DT301 and DT302: the first value that went wrong, and gradients that were flushed."""
     made = (v for v in unmeant(run) if v.made)
     first = min(made, key=lambda v: v.first, default=None)
-    first = first and _uppermost(run, first)
+    if first is not None:
+        first = _uppermost(run, first)
+        first = replace(first, op=run.of_call(first.op))
     # what steps do to weights is judged separately (DT303)
     if first is not None and run.ops[first.op].phase != "optimizer":
         yield from _first_bad(run, first)

@@ -338,6 +338,13 @@ class Run:
         origin = self.origin(event, expected) if event >= 0 else Origin("factory", None, op.op, self.place(op))
         return Operand(0, op.op, op.outputs[0], op.shape, op.device, None, origin)
 
+    def of_call(self, number: int) -> int:
+        """An op; for that by which a call makes a tensor of a number, as ``torch.where(mask, x, -1e9)`` does, the op of
+        the same call which takes it."""
+        op = self.ops[number]
+        users = self.users[number] if not op.inputs else ()
+        return next((n for n in users if (self.ops[n].op, self.ops[n].place) == (op.op, op.place)), number)
+
     def used_as(self, number: int) -> str:
         """How the program writes an op's result in the first op that takes it; empty where that is no name."""
         for user in self.users[number]:

@@ -45,8 +45,8 @@ class At:
 def decision(
     text: ProgramText, place: Place, written: ast.expr, wanted: str
 ) -> tuple[ParsedFile, ast.expr, str] | None:
-    """The literal, with its file, that gave the dtype expression of a call a value other than the wanted dtype, and what
-    to write instead; None where that is unclear, or where the program knows no such word."""
+    """The literal, with its file, that gave the dtype expression of a call a value other than the wanted dtype, and
+    what to write instead; None where that is unclear, or where the program knows no such word."""
     if not place.stack:
         return None
     finder = Finder(text, place)
@@ -221,8 +221,9 @@ class Finder:
                     found += [n.value for t in targets if last_part(t) == last_part(node)]
         if len(found) != 1:
             return None
-        pairs = [(k.value, spelled(v) or spelled(k)) for k, v in zip(found[0].keys, found[0].values) if isinstance(k, ast.Constant)]
-        return {str(key): dtype for key, dtype in pairs} if len(pairs) == len(found[0].keys) else None
+        known = zip(found[0].keys, found[0].values)
+        dtypes = {str(k.value): spelled(v) or spelled(k) for k, v in known if isinstance(k, ast.Constant)}
+        return dtypes if len(dtypes) == len(found[0].keys) else None
 
     def _under(self, key: str) -> Iterator[At]:
         for path in self.files:

@@ -224,6 +224,10 @@ def _of_call(file: ParsedFile, call: ast.Call, op: str, module: str, name: str, 
     if by_name is not None:
         return by_name
     given = call.args if owner is None or of_torch else [owner, *call.args]
+    if op == "where" and given is not call.args and name == "condition":  # x.where(condition, other)
+        return _positional(call.args, 0)
+    if op == "where" and given is not call.args and name == "input":
+        return owner
     if name.endswith("]"):
         return _item(given, op, name)
     weights = [a for a in given if name in ("weight", "bias") and last_part(a) == name]

@@ -95,6 +95,7 @@ def test_no_diff_rounds_and_then_widens(name, tmp_path):
     assert found.clean, (found.text, found.program.findings)
     assert not re.search(r"\.(half\(\)|to\([^()]*16\)|to\(kind\))\.to\(", found.text), found.text
 
+
 TABLES = {
     "a table of the script": ("TABLE = {WORDS}\n", "TABLE[config.dtype]"),
     "a table of a class": ("class Names:\n    table = {WORDS}\n", "Names.table[config.dtype]"),

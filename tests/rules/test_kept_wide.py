@@ -98,6 +98,40 @@ def test_both_operands_of_a_product_are_widened_together(scores, tmp_path):
     assert ran(tmp_path, repaired(program), name="again.py").findings == ()
 
 
+MASKED = """
+import torch
+torch.manual_seed(0)
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = nn.Linear(8, 8), nn.Linear(8, 8)
+    def forward(self, x, seen):
+        scores = self.q(x) @ self.k(x).mT
+        scores = WHERE
+        return scores.softmax(-1) @ x
+seen = torch.rand(4, 4) > 0.3
+seen[2] = False
+print(Attention().half()(torch.randn(4, 8).half(), seen).sum().item())
+"""
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "torch.where(seen, scores, -1e9)",
+        "torch.where(~seen, -1e5, scores)",
+        "scores.where(seen, -70000.0)",
+    ],
+)
+def test_a_number_that_a_call_makes_a_tensor_of_is_the_call_s_own(where, tmp_path):
+    """It is told once, at the call that takes it, and is not cast as a tensor."""
+    program = ran(tmp_path, MASKED.replace("WHERE", where))
+    assert (program.only.code, program.only.severity) == ("DT301", "warning")
+    again = repaired(program)
+    assert ").to(torch.float32)" not in again and again.count("scores.to(torch.float32)") == 1
+    assert ran(tmp_path, again, name="again.py").findings == ()
+
+
 def test_what_outgrows_float32_is_kept_in_float64(tmp_path):
     text = """
     import torch

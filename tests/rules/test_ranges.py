@@ -139,7 +139,11 @@ def test_a_loop_of_products_that_ends_at_zero_in_float32_is_underflow(tmp_path):
     program = programs.run(tmp_path, text, numerics=True)
     f = next(f for f in program.findings if f.severity != "note")
     assert f.kind == "underflow" and program.at(f.culprit.origin.place) == "alpha = torch.full((64, 5), 0.2)"
-    assert "compute `mul` in float64" in f.fix.why
+    edits = {e.before: e.after for e in f.fix.edits}  # the product takes no float64 beside float32
+    assert edits == {
+        "torch.full((64, 5), 0.2)": "torch.full((64, 5), 0.2).double()",
+        "torch.rand(5, 5)": "torch.rand(5, 5).double()",
+    }
 
 
 def test_the_state_of_an_optimizer_that_is_cast_for_a_checkpoint(tmp_path):

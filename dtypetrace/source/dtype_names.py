@@ -25,6 +25,11 @@ class _Named:
     text: str
     node: ast.expr
 
+    @property
+    def first(self) -> str:
+        """The name with which it begins."""
+        return self.text.partition(".")[0]
+
 
 def name_of(recording: Recording, file: ParsedFile, path: str, node: ast.expr, wanted: str) -> str:
     """An expression of the program that has this dtype where a node stands; empty where none is known.
@@ -37,7 +42,8 @@ def name_of(recording: Recording, file: ParsedFile, path: str, node: ast.expr, w
     for named in _evidence(recording, file, path, wanted):
         its = function_around(file, named.node)
         known = its is around or isinstance(named.node, ast.Name) and _is_global(file, its, named.text)
-        if known and _keeps(file, around, node, named) and not _is_of(node, named.text):
+        hidden = any(_is_loops(file, n, named.first) for n in (named.node, node))
+        if known and not hidden and _keeps(file, around, node, named) and not _is_of(node, named.text):
             found[named.text] += 1
     settings = [text for text in found if not text.endswith(".dtype") or text == "self.dtype"]
     return max(settings or found, key=lambda text: found[text], default="")
@@ -66,12 +72,12 @@ def _named(recording: Recording, frame: Frame) -> _Named | None:
 def _is_global(file: ParsedFile, seen_in: ast.AST, name: str) -> bool:
     """Whether a name that a function reads is bound outside all functions, and not in it."""
     inside = isinstance(seen_in, Function) and (_bound(seen_in, name) or name in _arguments(seen_in))
-    return not inside and any(function_around(file, n) is file.tree for n in _binding(file.tree, name))
+    return not inside and bool(_bound(file.tree, name))
 
 
 def _keeps(file: ParsedFile, around: ast.AST, node: ast.expr, named: _Named) -> bool:
     """Whether a name is bound where a node stands, to what it was bound to where it was seen."""
-    first = named.text.partition(".")[0]
+    first = named.first
     argument = isinstance(around, Function) and first in _arguments(around)
     bound = _bound(around, first)
     if isinstance(around, Function) and not bound:
@@ -94,13 +100,34 @@ def _bound(scope: ast.AST, name: str) -> list[int]:
 
 
 def _binding(scope: ast.AST, name: str) -> Iterator[ast.expr | ast.stmt]:
-    for node in ast.walk(scope):
+    for node in _inside(scope):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield from (node for a in node.names if (a.asname or a.name.partition(".")[0]) == name)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield from (node,) if node.name == name else ()
         elif isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
             yield node
+
+
+def _inside(scope: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a scope, without those of the functions, classes and loop variables of comprehensions in it, whose
+    names are not seen outside of them."""
+    for node in ast.iter_child_nodes(scope):
+        yield node
+        if isinstance(node, ast.comprehension):
+            yield from (n for part in (node.iter, *node.ifs) for n in (part, *_inside(part)))
+        elif not isinstance(node, (Function, ast.ClassDef)):
+            yield from _inside(node)
+
+
+def _is_loops(file: ParsedFile, node: ast.AST, name: str) -> bool:
+    """Whether a name is the variable of a comprehension around a node."""
+    while node in file.parents:
+        node = file.parents[node]
+        loops = getattr(node, "generators", ())
+        if any(isinstance(n, ast.Name) and n.id == name for loop in loops for n in ast.walk(loop.target)):
+            return True
+    return False
 
 
 def _is_of(node: ast.expr, text: str) -> bool:

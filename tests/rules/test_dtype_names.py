@@ -70,6 +70,16 @@ LITERAL = {
     "net = make()\nnet(torch.ones(3, 8))",
     "the dtype of a tensor that was bound again": "net = nn.Linear(8, 4).to(torch.bfloat16)\nx = torch.ones(3, 8, dtype=torch.bfloat16)\n"
     "y = torch.ones(3, 8).to(x.dtype)\nnet(y)\nx = torch.ones(3, 8)\nz = torch.zeros(3, 8)\nnet(z)",
+    "the variable of a comprehension": "net = nn.Linear(8, 4).bfloat16()\nparts = [torch.ones(3, 8, dtype=torch.bfloat16)]\n"
+    "def step(parts):\n    one = torch.ones(8)\n    parts = [p for p in parts]\n    mask = torch.zeros(3, 8)\n"
+    "    parts = [p * one.to(p.dtype) for p in parts]\n    return net(parts[0] + mask)\nstep(parts)",
+    "a name of a class": "class Net(nn.Module):\n    kind_dtype = torch.bfloat16\n    scale = torch.ones(8).to(kind_dtype)\n"
+    "    def __init__(self):\n        super().__init__()\n        self.one = nn.Linear(8, 4).bfloat16()\n"
+    "    def forward(self, x):\n        mask = torch.zeros(3, 8)\n        return self.one(x * self.scale + mask)\n"
+    "Net()(torch.ones(3, 8).bfloat16())",
+    "a name of a function inside": "net = nn.Linear(8, 4).bfloat16()\ndef step(x):\n    def made():\n        kind_dtype = torch.bfloat16\n"
+    "        return torch.ones(8).to(kind_dtype)\n    scale = made()\n    mask = torch.zeros(3, 8)\n"
+    "    return net(x * scale + mask)\nstep(torch.ones(3, 8).bfloat16())",
 }  # fmt: skip
 
 

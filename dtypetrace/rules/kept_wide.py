@@ -51,11 +51,14 @@ def keep_wide(run: Run, number: int, culprit: Operand, event: int, cast: bool) -
     return advise(born, f"{why}{half_too}", others=scale)
 
 
-def from_birth(run: Run, culprit: Operand, event: int, numbers: Iterable[int]) -> Fix | None:
+def from_birth(
+    run: Run, culprit: Operand, event: int, numbers: Iterable[int], beside: Iterable[int] = ()
+) -> Fix | None:
     """A wider dtype where that of these values was decided, with an edit; None where that decides for weights, does not
-    reach all ops ``numbers``, what they make would be made narrow again, or something else objects."""
+    reach all ops ``numbers``, what they make would be made narrow again, or something else objects. ``beside``: other
+    births that have to be wider with it."""
     origin, wide = culprit.origin, _wider_than(culprit.dtype)
-    births = _agreeing(run, event, wide)
+    births = _agreeing(run, [event, *beside], wide)
     origins = [origin, *(graph.origin(run.recording, born) for born in births[1:])]
     edits = [_at_birth(run, born, where, wide) for born, where in zip(births, origins)]
     known = tuple(dict.fromkeys(edit for edit in edits if edit is not None))
@@ -70,9 +73,10 @@ def from_birth(run: Run, culprit: Operand, event: int, numbers: Iterable[int]) -
     return advise(origin.place, f"keep these values in {wide} from here on", edits=known, tested=True)
 
 
-def _agreeing(run: Run, event: int, wide: str) -> list[int]:
-    """A birth, and those of the operands that a call needs in the same dtype: both of a product."""
-    births = [event]
+def _agreeing(run: Run, births: list[int], wide: str) -> list[int]:
+    """Births, the first of which is to be wider, and those of the operands that a call needs in the same dtype: both of
+    a product."""
+    event = births[0]
     for _ in range(_MOST_BIRTHS if event >= 0 else 0):
         replay = run.after(DtypeChange(births=dict.fromkeys(births, wide)))
         now = replay.ops if replay is not None else ()
@@ -80,7 +84,7 @@ def _agreeing(run: Run, event: int, wide: str) -> list[int]:
         if refusing < 0:
             break
         taken, had = zip(run.ops[refusing].inputs, now[refusing].inputs), run.recording.events[event].to
-        births += {i.event for i, dtype in taken if dtype == i.dtype == had} - {*births}
+        births = [*births, *{i.event for i, dtype in taken if dtype == i.dtype == had} - {*births}]
     return births
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import inf, prod
 
 from .. import graph
-from ..records import FORWARD, Compared, Event, Finding, Fix, Op, Place, Precision
+from ..records import Compared, Event, FORWARD, Finding, Fix, Op, Place, Precision
 from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, FLOATING, NARROW, REAL, wider
 from ..tables.english import listed, quoted, share
@@ -210,7 +210,7 @@ def _of_causes(losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
         cause = trials.decided(losses, number, cause)
         taken = losses.run.of_call(cause.op)
         cause = replace(cause, op=taken) if taken in losses.of else cause
-        finding = _at_op(losses, cause, _said_of_result(losses, number, cause))
+        finding = _at_op(losses, cause, _said_of_result(losses, number, cause), result=number)
         finding = replace(finding, tried=trials.tried(losses, number, cause))
         between = finding.culprit is not None and finding.culprit.dtype not in NARROW and losses.shows_16_bits(cause.op)
         if between and (cause.how == "infinite" or not trials.of_wide(losses, number)):  # it rounds no digit away
@@ -369,9 +369,11 @@ def _at_op(
     cause: Cause,
     consequence: str,
     *,
+    result: int = -1,
     gone: bool = False,
     named: str = "",
 ) -> Finding:
+    """``result``: the op of the worst result that the cause damages, if that is one of the program."""
     run, op, p = losses.run, losses.run.ops[cause.op], losses.of[cause.op]
     # a whole gradient that is zero is one, however it came about
     code = "DT305" if gone else _CODES.get(cause.how, "DT308")
@@ -392,7 +394,7 @@ def _at_op(
         op,
         code,
         culprit,
-        _fix(losses, cause, decision, blamed, sorted(rounded)),
+        _fix(losses, cause, decision, blamed, sorted(rounded), result),
         begins=decision.begins,
         made=made,
         said=_said_of_cut(losses.of[blamed], made) if _is_cut(losses, blamed) else said,
@@ -530,9 +532,9 @@ def _share(error: float) -> str:
     return share(error) if error < 1 else f"{error:{',.0f' if error >= 10 else '.2g'}} times its value"
 
 
-def _fix(losses: Losses, cause: Cause, decision: Decision, number: int, rounded: list[int]) -> Fix:
+def _fix(losses: Losses, cause: Cause, decision: Decision, number: int, rounded: list[int], result: int) -> Fix:
     """What to change: where the dtype was decided, if that reaches all that rounded, else how these are computed.
-    ``number``: the op that is to blame, or whose dtype is."""
+    ``number``: the op that is to blame, or whose dtype is; ``result``: that of the damaged result, or -1."""
     run = losses.run
     op, made = run.ops[number], decision.culprit.dtype
     site, origin = run.place(op), decision.culprit.origin.place
@@ -551,7 +553,8 @@ def _fix(losses: Losses, cause: Cause, decision: Decision, number: int, rounded:
     own_cast = is_cast(op) and graph.runs_own_line(run.recording, op) and wider(op.inputs[0].dtype, made)
     if own_cast and origin.stack[:1] == site.stack[:1] and len(rounded) < 2:
         return _uncast(run, number, op, site)
-    if op.phase in FORWARD and (fix := from_birth(run, decision.culprit, decision.event, rounded or [number])):
+    beside = _states_beside(losses, cause, max(result, cause.op), decision)
+    if op.phase in FORWARD and (fix := from_birth(run, decision.culprit, decision.event, rounded or [number], beside)):
         return fix
     if len(rounded) > 1:
         return _both_wide(run, cause.op, rounded, wide)
@@ -566,6 +569,22 @@ def _fix(losses: Losses, cause: Cause, decision: Decision, number: int, rounded:
     if decision.event < 0 or decision.event in run.events_of_weights or origin.stack[:1] == site.stack[:1]:
         return advise(site, compute)
     return advise(origin, f"keep these values in {wide} from here on", others=(compute,))
+
+
+def _states_beside(losses: Losses, cause: Cause, result: int, decision: Decision) -> list[int]:
+    """The births of the other sums that are carried from call to call and that the damaged result is computed from,
+    where a difference leaves little of them, as of that of squares and the squared sum in a variance: with one of them
+    alone in a wider dtype, what the others round off is left."""
+    run, found = losses.run, list[int]()
+    if cause.how != "amplified" or not tagged(run.ops[cause.op], "difference"):
+        return found
+    for n in losses.largest_above(result):
+        if tagged(run.ops[n], "sum") and losses.comes_back(n):
+            born = decided(_damaged(losses, cause, n))
+            known = born.event not in (-1, decision.event, *found, *run.events_of_weights)
+            if known and born.culprit.dtype == decision.culprit.dtype:
+                found.append(born.event)
+    return found
 
 
 def _uncast(run: Run, number: int, op: Op, site: Place) -> Fix:

@@ -4,6 +4,7 @@ import textwrap
 
 import programs
 import pytest
+from followed import applied
 
 POLICY = """
 class Policy(nn.Module):
@@ -334,3 +335,51 @@ def test_a_loss_that_its_own_trial_does_not_explain_is_left_out_beside_one_whose
             model.weight -= 0.05 * average / (1 - power).float()
     """
     assert [f.code for f in serious(watched(tmp_path, text))] == ["DT307"]
+
+
+STATES = {
+    "a variance of two sums": """
+    total, squares = torch.zeros(8), torch.zeros(8)
+    for _ in range(100):
+        x = 500 + 0.3 * torch.randn(64, 8)
+        total += x.sum(0)
+        squares += (x * x).sum(0)
+    mean = total / 6400
+    found = (squares / 6400 - mean * mean).mean().item()
+    """,
+    "a correlation of five sums": """
+    sx, sy = torch.tensor(0.0), torch.tensor(0.0)
+    sxx, syy, sxy = torch.tensor(0.0), torch.tensor(0.0), torch.tensor(0.0)
+    for _ in range(100):
+        x = 300 + torch.randn(100)
+        y = x + 0.5 * torch.randn(100)
+        sx, sy = sx + x.sum(), sy + y.sum()
+        sxx, syy, sxy = sxx + (x * x).sum(), syy + (y * y).sum(), sxy + (x * y).sum()
+    n = 10000
+    found = ((sxy - sx * sy / n) / ((sxx - sx**2 / n) * (syy - sy**2 / n)).sqrt()).item()
+    """,
+    "a covariance of outer products": """
+    state = {}
+    for name, shape in (("mean", (8,)), ("outer", (8, 8))):
+        state[name] = torch.zeros(shape)
+    for _ in range(100):
+        x = 20 + 0.006 * torch.randn(50, 8)
+        state["mean"].add_(x.sum(0))
+        state["outer"].add_(x.T @ x)
+    mean = state["mean"] / 5000
+    found = (state["outer"] / 5000 - torch.outer(mean, mean)).trace().item()
+    """,
+}
+
+
+TRUE = dict(zip(STATES, (0.09, 0.8944, 2.88e-4)))
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_all_sums_of_which_a_difference_leaves_little_are_made_wide(name, tmp_path):
+    program = watched(tmp_path, STATES[name])
+    (finding,) = serious(program)
+    assert finding.code == "DT308"
+    after = watched(tmp_path, applied(program.text, finding.fix.edits, program.file))
+    assert program.names["found"] != pytest.approx(TRUE[name], rel=0.05)
+    assert after.names["found"] == pytest.approx(TRUE[name], rel=0.05)

@@ -244,7 +244,7 @@ def coarse_draws(run: Run) -> Iterable[Finding]:
         if not (tagged(op, "between_0_and_1") and op.outputs[:1] and op.outputs[0] in HALF and op.phase in FORWARD):
             continue
         dtype = op.outputs[0]
-        poles = {n for n, _ in run.below([number], lambda n: _shapes(run, n), _FAR) if tagged(run.ops[n], "pole")}
+        poles = {n for n, _ in run.below([number], lambda n: _shapes(run, n), _FAR) if run.is_pole(n)}
         below = [n for n, _ in run.below(poles, lambda n: _shapes(run, n), _FAR)]
         least, reach = _OF_DRAWS * 2.0 ** DTYPES[dtype].digits, DTYPES[dtype].digits * log(2)
         far = any(_beside(run, n, {*poles, *below}) >= reach for n in below)

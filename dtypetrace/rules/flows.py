@@ -61,4 +61,4 @@ def feeds_pole(run: Run, number: int) -> bool:
     """
     on = lambda n: run.moves(n) or tagged(run.ops[n], *_PASS)
     below = run.below([number], on, _MOST_ABOVE)
-    return any(tagged(run.ops[n], "pole") and len(run.ops[n].inputs) - 1 in taken for n, taken in below)
+    return any(run.is_pole(n) and len(run.ops[n].inputs) - 1 in taken for n, taken in below)

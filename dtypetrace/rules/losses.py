@@ -245,7 +245,7 @@ class Losses:
     def _lost_divisor(self, number: int) -> int:
         """What a function with a pole takes on the ways to a spoiled result, where none of it is infinite and some of
         it is lost: a divisor that became zero; -1 for none."""
-        poles = (n for n in (number, *self._behind(number)) if tagged(self.run.ops[n], "pole") and self.of[n].spoiled)
+        poles = (n for n in (number, *self._behind(number)) if self.run.is_pole(n) and self.of[n].spoiled)
         taken = {s: self.of[s].lost_in_all for n in poles for s in self.sources(n) if not self.of[s].spoiled}
         worst = max(taken, key=taken.__getitem__, default=-1)
         return worst if worst >= 0 and taken[worst] > 0 else -1

@@ -68,7 +68,7 @@ def _uppermost(run: Run, first: Value) -> Value:
     above = graph.ops_above(run.ops, [i.producer for i in op.inputs], most=_MOST_ABOVE) if _narrow(op) else []
     known = (run.values[n] for n in sorted(above) if n in run.values and n < first.op)
     alike = (v for v in known if v.made > v.made_nan and run.ops[v.op].outputs == op.outputs)
-    return next((v for v in alike if not is_cast(run.ops[v.op]) and not tagged(run.ops[v.op], "pole")), first)
+    return next((v for v in alike if not is_cast(run.ops[v.op]) and not run.is_pole(v.op)), first)
 
 
 def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
@@ -170,7 +170,7 @@ def _first_bad(run: Run, first: Value) -> Iterator[Finding]:
     if limit is not None:
         yield _unlimited(run, limit, op)
         return
-    if tagged(op.op, "pole") or tagged(op.aten.split(".")[0], "pole"):
+    if run.is_pole(first.op):
         zero = _flushed_above(run, first.op)
         if zero is not None:
             yield _pole(run, zero, op, does is not None)
@@ -258,8 +258,7 @@ def _limit_above(run: Run, number: int) -> Value | None:
     if found is None or run.peaks.get(found.op) != 1.0:
         return None
     between = (n for n in above if n > found.op)
-    pole = tagged(op, "pole") or tagged(op.aten.split(".")[0], "pole")
-    return found if not pole or any(tagged(run.ops[n], "sum", "difference") for n in between) else None
+    return found if not run.is_pole(number) or any(tagged(run.ops[n], "sum", "difference") for n in between) else None
 
 
 def _unlimited(run: Run, limit: Value, op: Op) -> Finding:

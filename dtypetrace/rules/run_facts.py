@@ -17,7 +17,7 @@ from typing import Any
 from .. import graph
 from ..foresight import DtypeChange, Replay
 from ..records import FORWARD, Input, Op, Operand, Origin, Place, Reach, Recording, Value
-from ..source import operands
+from ..source import expressions, operands
 from ..tables.dtypes import FLOATING, REAL
 from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, destination, flops, is_cast, is_move, name_of, result_bytes, tagged, writes
@@ -260,6 +260,15 @@ class Run:
     def moves(self, number: int) -> bool:
         """Whether an op only moves or casts numbers."""
         return is_move(self.ops[number]) or is_cast(self.ops[number])
+
+    def is_pole(self, number: int) -> bool:
+        """Whether an op is infinite where its last operand is zero: of powers, one with a negative exponent."""
+        op = self.ops[number]
+        if not (tagged(op.op, "pole") or tagged(op.aten.split(".")[0], "pole")):
+            return False
+        at = self.place(op).stack[:1]
+        raised = expressions.exponent(self.recording.text, at[0]) if name_of(op) == "pow" and at else None
+        return raised is None or raised < 0
 
     def place(self, op: Op) -> Place:
         return graph.place_of(self.recording, op.place)

@@ -287,6 +287,16 @@ _LARGE = 128
 """No power of more is computed."""
 
 
+def exponent(text: ProgramText, frame: Frame) -> float | None:
+    """The exponent of the power that the frame was computing, where it is a literal (``x**2``, ``x.pow(-0.5)``)."""
+    node = expression_at(text, frame)
+    raised = node.right if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) else None
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("pow", "pow_") and node.args:
+        raised = node.args[-1]
+    value = number(raised) if raised is not None else None
+    return float(value) if value is not None and "j" not in value else None
+
+
 def written(text: ProgramText, frame: Frame, value: str) -> str | None:
     """How the program writes a number, given its repr, in the expression that the frame was running (``-1e9``)."""
     file, node = text.parsed(frame.file), expression_at(text, frame)

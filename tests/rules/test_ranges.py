@@ -126,6 +126,30 @@ def test_zero_divided_by_zero_is_no_overflow(tmp_path, flags, kind):
     assert f.kind == kind and program.at(f.culprit.origin.place).endswith(("# cast", "product = ratio.cumprod(dim=1)"))
 
 
+@pytest.mark.parametrize(
+    ("power", "code"),
+    [
+        ("x.pow(2)", "DT301"),
+        ("x**2", "DT301"),
+        ("torch.pow(x + 1, 3)", "DT301"),
+        ("(x.clamp(max=1) * tiny).pow(-1)", "DT302"),
+        ("(x.clamp(max=1) * tiny) ** -0.5", "DT302"),
+    ],
+)
+def test_a_power_meets_a_zero_only_where_its_exponent_is_negative(power, code, tmp_path):
+    text = f"""
+    torch.manual_seed(0)
+    tiny = torch.full((64,), 1e-6, dtype=torch.float16)
+    branch = tiny * torch.rand(64).half() * 0.01
+    x = torch.linspace(0.001, 900, 64).half() + branch
+    y = {power}
+    print((y - y.mean()).float().sum().item())
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    found = [f.code for f in program.findings if f.severity != "note"]
+    assert found[:1] == [code], program.findings
+
+
 def test_a_loop_of_products_that_ends_at_zero_in_float32_is_underflow(tmp_path):
     text = """
     torch.manual_seed(0)

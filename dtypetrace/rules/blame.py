@@ -204,13 +204,25 @@ def _adds_up(d: Damaged) -> Decision | None:
     return _itself(d) if d.grows and not cast and _can_be_kept_out(d) else None
 
 
+def _counted(d: Damaged) -> Decision | None:
+    """A sum of what a line of the program cast from booleans or integers: that line made floating numbers of what is
+    counted, whichever tensor's dtype they got."""
+    if d.carried or d.op.phase not in FORWARD or not tagged(d.op, "total", "running") or len(d.op.inputs) != 1:
+        return None
+    made = graph.unmoved(d.run.ops, d.op.inputs[0].producer)
+    cast = d.run.ops[made] if made >= 0 else d.op
+    counts = is_cast(cast) and cast.op in NAMED_CASTS and cast.inputs[0].dtype not in REAL
+    own = counts and d.dtype in cast.outputs and graph.runs_own_line(d.run.recording, cast)
+    return _at_cast(d, cast, d.op.inputs[0].event) if own else None
+
+
 def _born(d: Damaged) -> Decision:
     """The birth of the dtype."""
     site = d.run.place(d.op)
     return Decision(made_operand(d.run, d.op, d.dtype, d.event), flow_to(d.run, d.op, d.event, site), d.event)
 
 
-_PRINCIPLES = _unscaled, _given_up, _cast_for_it, _named_operand, _as_configured, _adds_up, _born
+_PRINCIPLES = _unscaled, _given_up, _cast_for_it, _named_operand, _as_configured, _adds_up, _counted, _born
 
 
 def given_up(run: Run, number: int) -> bool:

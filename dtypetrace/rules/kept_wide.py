@@ -93,10 +93,17 @@ _MOST_BIRTHS = 3
 
 
 def _at_birth(run: Run, event: int, origin: Origin, wide: str) -> Edit | None:
-    """The edit by which a birth's own line decides for a wider dtype; others may use a variable."""
-    own = event >= 0 and event not in run.events_of_weights and origin.place.stack
-    edit = editing.at_birth(run.recording, origin.kind, origin.place, wide) if own else None
-    return edit if edit is not None and effects.inside(edit, origin.place.stack[0]) else None
+    """The edit by which a birth's own line decides for a wider dtype; others may use a variable. A cast to the dtype of
+    another tensor names the wide one instead."""
+    if event < 0 or event in run.events_of_weights or not origin.place.stack:
+        return None
+    edit = editing.at_birth(run.recording, origin.kind, origin.place, wide)
+    if edit is not None and effects.inside(edit, origin.place.stack[0]):
+        return edit
+    known = run.recording.events[event]
+    followed = known.how == "cast" and known.reads and graph.place_of(run.recording, known.place) == origin.place
+    cast = editing.of_cast(run.recording, origin.place, wide) if followed else None
+    return cast[0] if cast is not None else None
 
 
 def wide_here(run: Run, number: int, site: Place) -> Fix:

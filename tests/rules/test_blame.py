@@ -59,6 +59,28 @@ PROGRAMS = {
         """,
         "downcast",
     ),
+    "a mask in the dtype of the weights, which is counted elsewhere": (
+        """
+        weight = nn.Linear(400, 400).half().weight.detach()
+        def create(scores):
+            return (scores > 0).to(weight.dtype)  #!
+        def density(mask):
+            return mask.sum() / mask.numel()
+        print(density(create(torch.rand(600, 400))).item())
+        """,
+        "overflow",
+    ),
+    "lengths in the dtype of the features, which are added up elsewhere": (
+        """
+        features = torch.randn(300, 8).half()
+        def lengths(rows):
+            return rows.type_as(features)  #!
+        def offsets(sizes):
+            return sizes.cumsum(0)
+        print(offsets(lengths(torch.full((300,), 400))).tolist())
+        """,
+        "overflow",
+    ),
 }
 
 

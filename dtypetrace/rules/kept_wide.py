@@ -61,7 +61,7 @@ def from_birth(
     births = _agreeing(run, [event, *beside], wide)
     origins = [origin, *(graph.origin(run.recording, born) for born in births[1:])]
     edits = [_at_birth(run, born, where, wide) for born, where in zip(births, origins)]
-    known = tuple(dict.fromkeys(edit for edit in edits if edit is not None))
+    known = tuple(sorted({edit for edit in edits if edit is not None}, key=lambda edit: (edit.file, edit.start)))
     change = DtypeChange(births=dict.fromkeys(births, wide))
     replay = run.after(change) if None not in edits and checks.sound(run, known, change) else None
     if replay is None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import inf, prod
 
 from .. import graph
-from ..records import Compared, Event, FORWARD, Finding, Fix, Op, Place, Precision
+from ..records import FORWARD, Compared, Event, Finding, Fix, Op, Place, Precision
 from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, FLOATING, NARROW, REAL, wider
 from ..tables.english import listed, quoted, share

@@ -29,6 +29,11 @@ def passes_gradient() -> bool:
     return node is not None and node._sequence_nr() == private.ACCUMULATE_SEQUENCE
 
 
+def runs_own_backward() -> bool:
+    """Whether the engine is running the backward of a hand-written function."""
+    return isinstance(_current_node(), torch.autograd.function.BackwardCFunction)
+
+
 class Nodes:
     """The sequence numbers of autograd nodes, each with the op that made it."""
 

@@ -3,7 +3,8 @@ arrive?
 
 The same call is made in float32 on a sample of the operands. Where it changes a number and the real call does not, the
 change was rounded away. Only weights, and tensors that one kind of call changes repeatedly, are judged, outside
-the optimizer (whose steps ``updates`` judges as a whole); in backward, only gradients that add up over micro-batches.
+the optimizer (whose steps ``updates`` judges as a whole); in backward, only gradients that add up over micro-batches,
+and what the backward of a hand-written function adds up.
 Another value that is written to only once, such as a residual stream, may round as it does.
 
 The errors of these calls are also added up, as float32 would keep them: where each change arrives, but only roughly,
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import integers, private
-from .autograd_nodes import passes_gradient
+from .autograd_nodes import passes_gradient, runs_own_backward
 from .calls import HALVES, readable, version_of
 from .marks import Kept, Mark, Origins
 from .updates import sample
@@ -196,7 +197,7 @@ class Increments:
         self._waiting = None
 
     def follows(self, func: Any, args: tuple[Any, ...]) -> bool:
-        """Whether an in-place call may change tensors that are judged, outside backward."""
+        """Whether an in-place call may change tensors that are judged."""
         self._waiting = None
         if id(func) in _NORMALISES_IDS:
             first = args[_MEAN]
@@ -207,7 +208,7 @@ class Increments:
         if private.off(private.SUMS):
             return False
         outside = private.current_graph_task_id() == -1
-        return outside or first.dtype in NARROW and self._accumulates(func, first)
+        return outside or first.dtype in NARROW and (self._accumulates(func, first) or runs_own_backward())
 
     def _accumulates(self, func: Any, gradient: Tensor) -> bool:
         """Whether the engine adds to the gradient of one of the few parameters that are followed."""

@@ -471,8 +471,8 @@ def _is_followed(op: GrowingOp) -> bool:
 
 
 def _followed(func: Any, phase: str) -> bool:
-    """Whether a call may change a kept tensor; an optimizer's calls only in place."""
-    return id(func) in (_FOLLOWED_IDS if phase in _FOLLOWED_PHASES else WATCHED_IDS if phase == "optimizer" else ())
+    """Whether a call may change a kept tensor; an optimizer's calls, and those in backward, only in place."""
+    return id(func) in (_FOLLOWED_IDS if phase in _FOLLOWED_PHASES else WATCHED_IDS)
 
 
 def _kind_of(func: Any) -> int:

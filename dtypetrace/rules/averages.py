@@ -210,7 +210,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     said = _said(run, op, v, target)
     if _merges(run, op):
         fix = _fix_of_merge(run, op)
-    elif op.phase == "backward":
+    elif _of_engine(run, op):
         fix = _fix_of_gradient(run, op)
     else:
         fix = _fix(run, target, culprit, called, made_like=like is not None)
@@ -223,7 +223,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         begins=birth(run.recording, target.event, origin, f"{dtype} is decided here") if origin != followed else (),
         made=dtype,
         said=said,
-        title=_title(op, dtype, entry),
+        title=_title(run, op, dtype, entry),
         notes=(
             f"{dtype} cannot change a number by less than {100 * DTYPES[dtype].rounding:.1g}% of it",
             *((_CORRECTIONS.format(name=quoted(entry)),) if entry and not target.shape else ()),
@@ -290,9 +290,15 @@ def _tried(run: Run, op: Op, v: Value) -> Tried:
 _CORRECTIONS = "what the optimizer computes from {name}, such as its bias correction, stands still with it"
 
 
-def _title(op: Op, dtype: str, entry: str) -> str:
+def _of_engine(run: Run, op: Op) -> bool:
+    """Whether the engine adds to the gradient of a parameter, which has that one's dtype; not a hand-written
+    backward."""
+    return op.phase == "backward" and op.inputs[0].event in run.events_of_weights
+
+
+def _title(run: Run, op: Op, dtype: str, entry: str) -> str:
     """The title where the code's own does not say what is changed. ``entry``: the name in the optimizer's state."""
-    if op.phase == "backward":
+    if _of_engine(run, op):
         return f"gradients that add up in {dtype} lose the later ones"
     return f"small changes of {quoted(entry)}, in the optimizer's state, are rounded away in {dtype}" if entry else ""
 
@@ -335,7 +341,7 @@ def _fix_of_gradient(run: Run, op: Op) -> Fix:
 
 def _kept(run: Run, op: Op, target: Input) -> str:
     """What a tensor without a name is called, as the program writes it; empty where it does not."""
-    if op.phase == "backward":
+    if _of_engine(run, op):
         return "the gradient"
     return run.operand(op, op.inputs.index(target), None).written
 

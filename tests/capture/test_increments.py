@@ -366,3 +366,45 @@ def test_counts_by_index_that_stop(how, codes, tmp_path):
     found = [f for f in program.findings if f.severity != "note"]
     assert [f.code for f in found] == codes, program.trace
     assert all(program.at(f.culprit.origin.place).endswith("# made") for f in found)
+
+
+IN_BACKWARD = """
+class Taken(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, table, at):
+        ctx.save_for_backward(at)
+        ctx.size = len(table)
+        return table[at]
+
+    @staticmethod
+    def backward(ctx, grad):
+        at, = ctx.saved_tensors
+        total = torch.zeros(ctx.size, dtype=KIND)  # made
+        for n in range(len(at)):
+            ADDS
+        return total.to(grad.dtype), None
+
+table = nn.Parameter(torch.zeros(4, dtype=torch.bfloat16))
+Taken.apply(table, torch.arange(COUNT) % 2).sum().backward()
+"""
+ADDED_IN_BACKWARD = {
+    "scatter_add_": "total.scatter_add_(0, at[n : n + 1], grad[n : n + 1].to(KIND))",
+    "index_add_": "total.index_add_(0, at[n : n + 1], grad[n : n + 1].to(KIND))",
+    "index_put_": "total.index_put_((at[n : n + 1],), grad[n : n + 1].to(KIND), accumulate=True)",
+    "an item": "total[n % 2] += grad[n]",
+    "a row": "total[:2] += grad[n]",
+}
+
+
+@pytest.mark.parametrize("how", ADDED_IN_BACKWARD.values(), ids=ADDED_IN_BACKWARD)
+def test_sums_in_the_backward_of_a_hand_written_function(how, tmp_path):
+    """Advice for gradients that torch's engine adds up does not apply to them."""
+    for count, kind, codes in ((900, "torch.bfloat16", ["DT307"]), (40, "torch.bfloat16", []), (900, "torch.float32", [])):
+        text = IN_BACKWARD.replace("ADDS", how).replace("COUNT", str(count)).replace("KIND", kind)
+        program = programs.run(tmp_path, text, numerics=True)
+        assert program.error is None and not program.recording.not_seen
+        found = [f for f in program.findings if f.severity != "note"]
+        assert [f.code for f in found] == codes, program.trace
+        for f in found:
+            assert program.at(f.culprit.origin.place).endswith("# made")
+            assert "gradients" not in f.title and "float32" in f.fix.why

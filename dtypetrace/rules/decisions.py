@@ -22,6 +22,7 @@ from .flows import feeds_pole
 from .losses import BY_ERROR, KEPT, LOST, ROUNDING, Cause, Losses
 from .run_facts import Run
 from .silent_findings import found_at
+from .whole_sums import sum_of_integers
 
 _OTHERS = 0.1
 """Share of choices that would be others: of a healthy router in bfloat16, and of a matcher in float32, under 1%; of the
@@ -177,9 +178,10 @@ _PLACED = "sum", "difference", "lower_bound", "upper_bound", "picks"
 
 def _counts_out(losses: Losses, number: int) -> bool:
     """Whether integers that a program made of float32 numbers are places, whose distances it takes or which it reads
-    one by one, and are whole ones away. Samples of sound in 32 bits are as far away, and nobody hears it."""
+    one by one, and are whole ones away. Samples of sound in 32 bits are as far away, and nobody hears it. Of sums of
+    integers, it depends on what is left of them (``whole_sums``)."""
     run = losses.run
-    if number in losses.in_16_bits or losses.error_before(number) < _WHOLE:
+    if number in losses.in_16_bits or losses.error_before(number) < _WHOLE or sum_of_integers(run, number) >= 0:
         return False
     still = lambda n: is_move(run.ops[n])
     below = [n for n, _ in run.below([number], still, _FAR) if not still(n) or tagged(run.ops[n], "observed")]

@@ -35,6 +35,7 @@ from ..source.operands import CallOperand
 from ..tables.dtypes import COMPLEX, DTYPES, HALF, REAL
 from ..tables.english import quoted
 from ..tables.operators import destination, is_cast, is_move, name_of, tagged, writes
+from . import whole_sums
 from .advice import advise
 from .case import one
 from .checks import born_otherwise, sound
@@ -144,7 +145,7 @@ def _of_large(run: Run, v: Value, op: Op) -> Finding | None:
         return _wrapped(run, v, op) if v.spoilt >= _COLLIDED * v.exact and _unchecked(run, v.op) else None
     if made in _IDS:
         given = v.spoilt >= _LARGE * v.exact and (_given(run, op) or _joined(run, op) is not None)
-        return _coarse(run, v, op) if given and not _only_sizes(run, v.op) else None
+        return _coarse(run, v, op) if given and not _only_sizes(run, v.op) else whole_sums.find(run, v)
     return _wrapped(run, v, op)
 
 

@@ -291,9 +291,9 @@ _CORRECTIONS = "what the optimizer computes from {name}, such as its bias correc
 
 
 def _of_engine(run: Run, op: Op) -> bool:
-    """Whether the engine adds to the gradient of a parameter, which has that one's dtype; not a hand-written
-    backward."""
-    return op.phase == "backward" and op.inputs[0].event in run.events_of_weights
+    """Whether torch's engine adds to a gradient: a hook, or the backward of a hand-written function, names what it
+    changes."""
+    return op.phase == "backward" and not run.operand(op, 0, None).written
 
 
 def _title(run: Run, op: Op, dtype: str, entry: str) -> str:

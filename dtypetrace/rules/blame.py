@@ -9,7 +9,7 @@ from .. import graph
 from ..records import FORWARD, FlowStep, Frame, Op, Operand, Origin, Place
 from ..source import regions
 from ..tables.dtypes import FLOATING, NARROW, REAL, wider
-from ..tables.operators import NAMED_CASTS, is_cast, tagged, writes
+from ..tables.operators import COMPILED, NAMED_CASTS, is_cast, tagged, writes
 from .run_facts import Run
 
 
@@ -249,7 +249,10 @@ def _itself(d: Damaged) -> Decision:
 
 def _can_be_kept_out(d: Damaged) -> bool:
     """Whether the op made the damaged numbers in forward, and a program can keep it out of its dtype: those that leave
-    the range in any case, those that round on a line of the program's own, or in an autocast region."""
+    the range in any case, those that round on a line of the program's own, or in an autocast region. A compiled region
+    is no such op: what it makes has the dtype of its weights and inputs."""
+    if d.op.aten == COMPILED:
+        return False
     own = by_autocast(d.run, d.op, d.dtype) or graph.runs_own_line(d.run.recording, d.op)
     return d.op.phase in FORWARD and (d.dtype in d.op.outputs or _compares(d.op)) and (own or not d.rounded)
 

@@ -83,3 +83,57 @@ def test_a_fake_kernel_with_another_dtype_than_the_real_one(tmp_path):
     assert not isinstance(op._op, inductor.RealCall) and {op: 1}[op]
     assert program.only.kind == "fake-kernel" and program.only.site.line == program.line("return scaled(x)")
     assert "float32 result" in program.only.title and "for bfloat16" in program.only.title
+
+
+REGIONS = {
+    "a model that is cast, with a narrow buffer": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(64, 64)
+                self.register_buffer("bias", torch.tensor(-1e4, dtype=torch.float16))
+
+            def forward(self, x):
+                y = self.a(x) * 300
+                return torch.where(x > 9, self.bias.to(y.dtype), y @ y.transpose(-1, -2) @ x)
+
+        model = Net().half()  # made
+        net = torch.compile(model, backend="aot_eager")
+        x = torch.randn(64, 64)
+        y = net(x.to(model.a.weight.dtype))
+        """,
+    "a layer of a model": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = nn.Linear(64, 64), nn.Linear(64, 64)
+                self.b.forward = torch.compile(self.b.forward, backend="aot_eager")
+
+            def forward(self, x):
+                return self.b(self.a(x)).softmax(-1)
+
+        net = Net()
+        with torch.no_grad():
+            net.a.weight.fill_(0.01), net.b.weight.fill_(500.0)
+        net = net.to(torch.float16)  # made
+        y = net(torch.ones(2, 64, dtype=torch.float16) * 5)
+        """,
+    "a function of its operands": """
+        @torch.compile(backend="aot_eager")
+        def scores(q, k):
+            return (q @ k.transpose(-1, -2) / 8).softmax(-1)
+
+        q, k = 60 * torch.randn(2, 32, 64)
+        q, k = (t.half() for t in (q, k))  # made
+        y = scores(q, q)
+        """,
+}
+
+
+@pytest.mark.parametrize("text", REGIONS.values(), ids=REGIONS)
+def test_a_region_that_overflows_has_the_dtype_of_its_weights_or_operands(text, tmp_path):
+    program = programs.run(tmp_path, text + "\n        print(y.float().isnan().any(), y.float().mean())", numerics=True)
+    found = [f for f in program.findings if f.severity != "note"]
+    assert program.error is None and [f.code for f in found] == ["DT301"], program.trace
+    assert found[0].op.startswith("compiled") and found[0].culprit.origin.kind == "cast"
+    assert program.at(found[0].culprit.origin.place).endswith("# made"), program.trace

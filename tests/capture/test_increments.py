@@ -399,7 +399,11 @@ ADDED_IN_BACKWARD = {
 @pytest.mark.parametrize("how", ADDED_IN_BACKWARD.values(), ids=ADDED_IN_BACKWARD)
 def test_sums_in_the_backward_of_a_hand_written_function(how, tmp_path):
     """Advice for gradients that torch's engine adds up does not apply to them."""
-    for count, kind, codes in ((900, "torch.bfloat16", ["DT307"]), (40, "torch.bfloat16", []), (900, "torch.float32", [])):
+    for count, kind, codes in (
+        (900, "torch.bfloat16", ["DT307"]),
+        (40, "torch.bfloat16", []),
+        (900, "torch.float32", []),
+    ):
         text = IN_BACKWARD.replace("ADDS", how).replace("COUNT", str(count)).replace("KIND", kind)
         program = programs.run(tmp_path, text, numerics=True)
         assert program.error is None and not program.recording.not_seen

@@ -150,8 +150,12 @@ def _module(recorder: Session, thread: Thread, owner: Any, place: int) -> int:
 
 
 def _weights(owner: Any) -> Iterable[Tensor]:
-    """One weight of each floating dtype that a module has."""
-    return {w.dtype: w for w in _held(owner) if w.dtype.is_floating_point}.values()
+    """The first weight of each floating dtype that a module has; a buffer only of one that no parameter has."""
+    found: dict[torch.dtype, Tensor] = {}
+    for weight in _held(owner):
+        if weight.dtype.is_floating_point:
+            found.setdefault(weight.dtype, weight)
+    return found.values()
 
 
 def _held(owner: Any) -> Iterable[Tensor]:

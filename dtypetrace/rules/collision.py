@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from os.path import commonprefix
 
 from .. import graph
-from ..records import Recording, Refused, Witness
+from ..records import Parameter, Recording, Refused, Witness
 from ..tables.dtypes import COUNTERPART, FLOATING
 
 POINTERS = frozenset({"index", "indices", "offsets", "batch_sizes", "repeats", "mask", "condition"})
@@ -107,7 +108,7 @@ class Collision:
 
     def _undisputed(self, complexes: bool) -> Counter[str]:
         """How many numbers of each dtype are in the model's parameters that are no operands here and gave none its
-        dtype.
+        dtype, and did not come late to a model that was cast.
 
         A parameter still counts if it shares an operand's cast with a whole model, this or another one. Casting a
         module leaves its complex weights as they are, so where complex numbers disagree, the real weights are counted.
@@ -117,9 +118,30 @@ class Collision:
         parties = {n for w in self.sides for n in graph.events_above(self.recording, w.event) if shared[n] == 1}
         sizes: Counter[str] = Counter()
         for p in self.refused.model:
-            if p.name not in disputed and p.event not in parties:
+            if p.name not in disputed and p.event not in parties and not self._came_late(p):
                 sizes[COUNTERPART.get(p.dtype, p.dtype) if complexes else p.dtype] += p.size
         return sizes
+
+    def _came_late(self, parameter: Parameter) -> bool:
+        """Whether a parameter was put into a module, in a default dtype, after all of the module had been cast.
+
+        It says nothing of what the model should be. A head beside a part that was cast is none of that part.
+        """
+        events, made = self.recording.events, parameter.event
+        if made < 0 or events[made].explicit or events[made].how not in ("parameter", "factory"):
+            return False
+        return any(cast < made and parameter.name.startswith(within) for cast, within in self._casts)
+
+    @cached_property
+    def _casts(self) -> tuple[tuple[int, str], ...]:
+        """The casts that several parameters of the model got their dtype from, each with the name, ending in a dot, of
+        the innermost module that holds all of these."""
+        events, names = self.recording.events, dict[int, list[str]]()
+        for p in self.refused.model:
+            if p.event >= 0 and events[p.event].how == "cast" and events[p.event].explicit:
+                names.setdefault(p.event, []).append(p.name)
+        shared = ((event, commonprefix(found)) for event, found in names.items() if len(found) > 1)
+        return tuple((event, prefix[: prefix.rfind(".") + 1]) for event, prefix in shared)
 
     def _of_run(self) -> Counter[str]:
         """How many numbers of each dtype all live parameters held, without the operands of this call."""

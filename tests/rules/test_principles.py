@@ -701,6 +701,45 @@ def test_a_part_made_after_the_whole_model_was_cast_is_wrong_itself(half):
 
 
 @pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("late", ["out", "stem"])
+@pytest.mark.parametrize("home", ["", "encoder."], ids=["whole model", "a module of it"])
+def test_layers_that_come_late_to_a_cast_module_do_not_count(half, late, home):
+    """However many weights they have: a new read-out beside a new table, where the result of the cast meets them, and a
+    new layer whose own result meets the cast."""
+    b = RecordingBuilder()
+    cast = b.made(half, "cast", of=b.made("float32", "parameter"), explicit=True)
+    new, table = b.made("float32", "parameter"), b.made("float32", "factory")
+    within = cast.as_parameter(f"{home}mix.weight")
+    model = (
+        *(Parameter(f"{home}{name}.weight", half, 16, cast.event) for name in ("embed", "mix")),
+        Parameter(f"{home}{late}.weight", "float32", 9999, new.event),
+        Parameter(f"{home}table", "float32", 9999, table.event),
+    )
+    if late == "out":
+        x = b.ran("linear", b.made(half, "cast", explicit=True), within, module="net.mix")
+        b.refused("linear", x, new.as_parameter(f"{home}out.weight"), module="net.out", model=model)
+    else:
+        x = b.ran("linear", b.made("float32"), new.as_parameter(f"{home}stem.weight"), module="net.stem")
+        b.refused("linear", x, within, module="net.mix", model=model)
+    both_ways(b, "most parameters", half, "float32")
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_head_beside_a_cast_part_counts(half):
+    b = RecordingBuilder()
+    cast = b.made(half, "cast", of=b.made("float32", "parameter"), explicit=True)
+    head, bias = b.made("float32", "parameter"), b.made("float32", "parameter")
+    model = (
+        *(Parameter(f"backbone.{name}.weight", half, 16, cast.event) for name in ("embed", "mix")),
+        Parameter("head.0.weight", "float32", 999, head.event),
+        Parameter("head.1.weight", "float32", 999, bias.event),
+    )
+    x = b.ran("linear", b.made(half, "cast", explicit=True), cast.as_parameter("backbone.mix.weight"), module="net")
+    b.refused("linear", x, head.as_parameter("head.0.weight"), module="net.head.0", model=model)
+    both_ways(b, "most parameters", "float32", half)
+
+
+@pytest.mark.parametrize("half", HALVES)
 def test_a_part_that_was_cast_after_the_whole_is_wrong(half):
     """Also where its result meets a result of the rest, and no weight."""
     b = RecordingBuilder()

@@ -97,6 +97,19 @@ def written_value(case: Case) -> Iterator[Fix]:
     yield advise(case.site, change, edits=found, kind="cast")
 
 
+def written_in_backward(case: Case) -> Iterator[Fix]:
+    """What a hand-written backward writes into a gradient that is made like a tensor of autocast's is cast to its
+    dtype, whichever that is: a gradient has the dtype of its tensor."""
+    if case.refused.phase != "backward" or case.origin.kind != "autocast" or not case.writes_into:
+        return
+    into, others = case.witness, (w for w in case.refused.witnesses if w.dtype in FLOATING)
+    written = [case.taken(w) for w in others if w.dtype != into.dtype]
+    edits = [editing.at_call_like(case.recording, replace(w, passed=("", -1)), into) for w in written]
+    found = tuple(edit for edit in edits if edit is not None)
+    change = f"cast what is written into {quoted(case.culprit.shown)} to its dtype at the call"
+    yield advise(case.site, change, edits=found, kind="cast")
+
+
 def at_call(case: Case) -> Iterator[Fix]:
     """The operand is cast in the refused call."""
     wanted = target(case)

@@ -77,6 +77,7 @@ SHOWN: tuple[Strategy, ...] = (
     on_path.at_call,
     on_path.where_it_is_complete,
     on_path.at_callers,
+    on_path.written_in_backward,
 )
 """What a finding may show; what is cast in the refused call comes last."""
 

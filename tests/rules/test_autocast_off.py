@@ -177,3 +177,45 @@ def test_where_autocast_was_never_on_nothing_is_said_of_it(tmp_path):
         "net.half()\nwith torch.autocast('cpu', dtype=torch.bfloat16):\n    net.inp(x)\nnet.mid(torch.ones(2, 16))\n",
     )
     assert not any("autocast" in text for text in (*f.notes, f.fix.why, *f.fix.alternatives))
+
+
+HAND_WRITTEN = """
+import torch
+from torch.amp import custom_bwd, custom_fwd
+class Shift(torch.autograd.Function):
+    @staticmethod
+    @custom_fwd(device_type="cpu")
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x * weight
+    @staticmethod
+    @custom_bwd(device_type="cpu")
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        back = torch.zeros_like(x)
+        {write}
+        return back, (grad * x).sum(0)
+stem, weight = torch.nn.Linear(4, 3), torch.nn.Parameter(torch.ones(3))
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    loss = Shift.apply(stem(torch.ones(5, 4)), weight).float().sum()
+loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("write", "after"),
+    [
+        ("back.index_add_(0, torch.arange(5), grad * weight)", "(grad * weight).to(back.dtype)"),
+        (
+            "back.scatter_add_(0, torch.zeros_like(x, dtype=torch.long), grad * weight)",
+            "(grad * weight).to(back.dtype)",
+        ),
+        ("back.index_copy_(0, torch.arange(5), weight * grad)", "(weight * grad).to(back.dtype)"),
+    ],
+)
+def test_written_in_backward(write, after, tmp_path):
+    """A gradient made like what autocast made keeps its dtype."""
+    found = programs.run(tmp_path, HAND_WRITTEN.format(write=write)).findings[0]
+    assert found.fix is not None and [edit.after for edit in found.fix.edits] == [after]
+    fixed = HAND_WRITTEN.format(write=write.replace(after[1 : after.index(")")], after))
+    assert programs.run(tmp_path, fixed, name="fixed.py").error is None

@@ -231,7 +231,9 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return cause.how == "infinite" and not p.spoiled and p.total >= LOST
     if flows.never_read(losses.run, number) or not p.spoiled and _decides_alike(losses, number):
         return False
-    if p.spoiled or cause.how != "amplified":
+    if p.spoiled:
+        return cause.how != "infinite" or not _is_absorbed(losses, number)
+    if cause.how != "amplified":
         return True
     if losses.asks_for_rounding(cause.op) or any(one_sided(losses, cause) for one_sided in _ONE_SIDED):
         return False
@@ -240,6 +242,23 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
     if losses.cancels(cause.op) or losses.compares_models(cause):
         return losses.goes_through(number, cause)
     return p.total >= LOST or losses.jumps(cause.op) or losses.compounds(cause.op)
+
+
+def _is_absorbed(losses: Losses, number: int) -> bool:
+    """Whether infinities end where others take them, as those of a mask do in a softmax: nothing that is computed from
+    them is infinite or wrong."""
+    reached, waiting = {number}, [number]
+    while waiting:
+        users = losses.run.users[waiting.pop()]
+        measured = [losses.of[user] for user in users if user in losses.of]
+        if not users or any(not p.spoiled and p.total >= LOST for p in measured):
+            return False
+        on = [user for user in users if user not in losses.of or losses.of[user].spoiled]
+        if any(user not in losses.of and not losses.run.moves(user) for user in on):
+            return False  # what becomes of them there is not known
+        waiting += [user for user in on if user not in reached]
+        reached.update(on)
+    return True
 
 
 def _decides_alike(losses: Losses, number: int) -> bool:

@@ -26,3 +26,37 @@ LEARNT = "net.bias.detach()[0].abs() * 1e10"
 def test_only_what_is_no_mask_may_not_swallow_scores(added, codes, reference, tmp_path):
     program = programs.run(tmp_path, ATTENTION.format(added=added), numerics=True, reference=reference)
     assert [f.code for f in program.findings if f.severity != "note"] == codes
+
+
+ENTERS = """
+torch.manual_seed(0)
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+    def forward(self, x, mask):
+        q, k, v = self.net(x).chunk(3, -1)
+        scores = (q @ k.transpose(1, 2)).float()
+        mixed = {mixed}
+        return self.out(mixed.to(x.dtype))
+net = Attention().to(torch.{dtype})
+causal = torch.full((10, 10), torch.finfo(torch.float32).min).triu(1)
+with torch.no_grad():
+    made = [net(torch.randn(2, 10, 16).to(torch.{dtype}), causal.to(torch.{dtype})) for _ in range(3)]
+print(sum(made).float().mean().item())
+"""
+SOFTMAX = "torch.softmax(scores + mask, -1) @ v.float()"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mixed", "warned"),
+    [
+        ("bfloat16", SOFTMAX, False),
+        ("float16", SOFTMAX, False),
+        ("bfloat16", "(scores + mask).exp() @ v.float() * 1e-3", False),
+        ("bfloat16", "(scores + mask * 1e-9) @ v.float()", True),
+    ],
+)
+def test_a_mask_that_is_cast_to_infinities_before_it_enters_a_model(dtype, mixed, warned, tmp_path):
+    program = programs.run(tmp_path, ENTERS.format(dtype=dtype, mixed=mixed), numerics=True)
+    assert any(f.code == "DT301" and f.severity != "note" for f in program.findings) == warned

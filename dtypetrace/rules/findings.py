@@ -385,11 +385,27 @@ def _since_backward(recording: Recording, refused: Refused, site: Place) -> Plac
 
 
 def _since_written(case: Case) -> tuple[Operand, tuple[FlowStep, ...]]:
-    """The culprit and its way to the refused call, from the cast on with which this run wrote the file, if it did."""
+    """The culprit and its way to the refused call: from the cast on with which this run wrote the file, if it did."""
+    if _is_needed(case):
+        at = Origin("factory", None, case.refused.op, case.site)
+        return replace(case.culprit, origin=at), case.flow[-1:]
     if case.written < 0:
         return case.culprit, case.flow
     origin = graph.origin(case.recording, case.written, None, case.origin.name)
     return replace(case.culprit, origin=origin), (*graph.flow(case.recording, case.written), *case.flow)
+
+
+def _is_needed(case: Case) -> bool:
+    """Whether another call of the run takes the same integers as positions: they are right as they are, and the call
+    that has no kernel for them is the place to change."""
+    refused, event = case.refused, case.witness.event
+    if refused.wants not in ("float", "kernel") or case.culprit.dtype not in _POSITIONS or event < 0:
+        return False
+    takes = (op for op in case.recording.ops if tagged(op, "picks", "places"))
+    return any(i.event == event and i.dtype == case.culprit.dtype for op in takes for i in op.inputs[1:])
+
+
+_POSITIONS = frozenset({"int32", "int64"})
 
 
 def _severity(recording: Recording, refused: Refused) -> str:

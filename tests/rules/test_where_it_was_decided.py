@@ -453,3 +453,21 @@ def test_numbers_that_became_zero_before_a_logarithm_to_compare_by(text, tmp_pat
 def test_numbers_that_stay_above_the_floor_of_a_logarithm(text, tmp_path):
     program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
     assert [f for f in program.findings if f.severity == "warning"] == []
+
+
+NEEDED = {
+    "ids of an embedding": "ids = torch.randint(0, 9, (4, 5))\nmade = nn.Embedding(9, 4)(ids)\nids.abs().mean()  #!",
+    "rows that are picked": "rows = torch.arange(6)\nmade = torch.randn(8, 3)[rows]\ntorch.std(rows)  #!",
+    "targets that are gathered": "target = torch.randint(0, 4, (6, 1))\nmade = torch.randn(6, 4).gather(1, target)\n"
+    "F.softmax(target, 0)  #!",
+    "counts that nothing picks with": "count = torch.randint(0, 4, (6, 1))  #!\nmade = torch.randn(6, 1) * count\n"
+    "F.softmax(count, 0)",
+}
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_integers_that_another_call_needs_are_right_where_they_are_made(name, tmp_path):
+    program = programs.run(tmp_path, NEEDED[name])
+    (finding,) = (f for f in program.findings if f.kind == "collision")
+    assert program.at(finding.culprit.origin.place).endswith("#!")
+    assert finding.fix.edits or "counts" in name

@@ -107,7 +107,8 @@ def test_run_autofix_fix_and_html_advise_the_same(path, tmp_path):
     assert plain["fix"]["why"] == healed["fix"]["why"] and plain["fix"]["edits"] == healed["fix"]["edits"]
     page = html.unescape(re.sub(r"<[^>]*>", "", (tmp_path / "page.html").read_text("utf-8")))
     why = plain["fix"]["why"].replace("`", "")
-    assert why in page or why[:1].upper() + why[1:] in page  # a sentence on the first screen
+    said = lambda text: text in page or text[:1].upper() + text[1:] in page  # a sentence on the first screen
+    assert said(why) or all(map(said, why.split(": ", 1)))  # with its reason as a sentence of its own
     recording = replace(saved.load(tmp_path / "run.trace").recording, text=LIVE)
     problem = gather(recording, Patch())[0]
     edits = [{"before": e["before"], "after": e["after"]} for e in plain["fix"]["edits"]]

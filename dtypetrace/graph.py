@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .errors import UnknownNameError
 from .records import Chain, Event, FlowStep, Input, Op, Origin, Place, Read, Recording, Unchanged, Witness
-from .tables.dtypes import FLOATING, wider
+from .tables.dtypes import FLOATING, STORAGE_ONLY, wider
 from .tables.operators import NAMED_CASTS, SCALER_CHECKS, destination, is_cast, is_move, tagged
 from .terminal import seen
 
@@ -220,7 +220,7 @@ def _followed_read(recording: Recording, number: int, expected: str | None) -> R
         wrong = expected is not None and event.to != expected
         followed = (r for r in event.reads if r.event >= 0 and not (wrong and _chosen_wrongly(recording, r, expected)))
         return next(followed, None)
-    if not event.reads or event.to == expected:
+    if not event.reads or event.to == expected or _dequantises(event):
         return None
     if expected is not None and event.to == _most_of_the_run(recording):
         of_run = (
@@ -230,6 +230,11 @@ def _followed_read(recording: Recording, number: int, expected: str | None) -> R
     followed = (r for r in event.reads if r.event >= 0)
     had_to = (r for r in followed if _meet(recording, number, r.event) or not _chosen_wrongly(recording, r, expected))
     return next(had_to, None)
+
+
+def _dequantises(event: Event) -> bool:
+    """Whether a cast turns codes into numbers: a scale has its dtype to be exact, not to say in which to compute."""
+    return event.how == "cast" and bool(event.source) and {*event.source} <= STORAGE_ONLY | {"int8"}
 
 
 def _meet(recording: Recording, event: int, other: int) -> bool:

@@ -227,6 +227,31 @@ def test_a_cast_to_the_dtype_of_the_weights_that_it_then_meets_follows_them(name
     assert program.at(f.culprit.origin.place).endswith("#!"), program.at(f.culprit.origin.place)
 
 
+# Each becomes w, float32, of codes and their scale. The scale is float32 to be exact; the line that reads its dtype decided.
+DEQUANTISED = {
+    "float8": "scale = w.abs().max().float() / 448\ncodes = (w / scale).to(torch.float8_e4m3fn)\nw = codes.to(scale.dtype) * scale  #!",
+    "int8, a scale of each row": (
+        "scale = w.abs().amax(1, keepdim=True).float() / 127\ncodes = (w / scale).round().to(torch.int8)\n"
+        "kind = scale.dtype\nw = codes.to(kind) * scale  #!"
+    ),
+    "uint16, with a zero point": (
+        "low = w.min().float()\nscale = (w.max() - low).float() / 65535\ncodes = ((w - low) / scale).round().to(torch.uint16)\n"
+        "w = codes.to(scale.dtype) * scale + low  #!"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEQUANTISED)
+def test_who_turns_codes_into_numbers_decides_their_dtype(name, tmp_path):
+    program = programs.run(
+        tmp_path,
+        "w = torch.randn(4, 4).to(torch.bfloat16)\n"
+        + DEQUANTISED[name]
+        + "\nF.linear(torch.ones(2, 4).to(torch.bfloat16), w)\n",
+    )
+    assert program.at(program.only.culprit.origin.place).endswith("#!")
+
+
 def test_the_cast_is_wrong_where_the_tensor_that_was_read_is_right(tmp_path):
     """The same program, judged against a float32 model: `.half()` is wrong, and the reads of a dtype are right."""
     program = programs.run(

@@ -9,6 +9,7 @@ from .. import graph
 from ..records import Finding, FlowStep, Frame, Recording, Refused
 from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, tagged
+from . import trials
 from .case import short
 from .collision import Collision
 from .silent_findings import tensor_of
@@ -38,6 +39,8 @@ class _Others:
     """The casts in which numbers become infinite."""
     coarse: frozenset[tuple[Frame, ...]]
     """The lines where tensors got a dtype that is too coarse for them."""
+    taken: frozenset[tuple[tuple[Frame, ...], tuple[Frame, ...]]]
+    """Lines that took the dtype of another tensor, each with the line where that one got it."""
 
     def harmful(self, code: str, *, phase: str = "", other_than: str = "") -> Finding | None:
         """The first finding of a code that is more than a note; ``phase`` or ``other_than`` restrict it to some
@@ -132,6 +135,11 @@ def _written_destroyed(f: Finding, others: _Others) -> Finding | None:
     return next((o for o in harmful if _birth(f) and _birth(f) == o.site.stack[:1]), None)
 
 
+def _decided_there(f: Finding, others: _Others) -> Finding | None:
+    """What has the dtype of another tensor is damaged in the same way as that one: one line decided both."""
+    return next((o for o in others.silent if o.code == f.code and (_birth(f), _birth(o)) in others.taken), None)
+
+
 # ---------------------------------------------------------------- only notes
 
 
@@ -165,6 +173,20 @@ def _of_the_setting(f: Finding, others: _Others) -> bool:
     return f.severity == "note" and (widened or cast) and others.harmful("DT401") is not None
 
 
+def _speaks_little(f: Finding, others: _Others) -> bool:
+    """A finding whose trial says little, beside one of another decision whose trial brings back what was lost: damage
+    that is no more than a rounding, beside any that is more; and beside numbers that leave their range by a few
+    roundings, what goes only without many of them, or zeros that one call makes, of which no result is known to
+    suffer."""
+    if f.tried is None or not f.tried.cures:
+        return False
+    slight, zeros = trials.slight(f.tried), f.kind == "underflow" and f.tried.unit == "spoilt"
+    vague = zeros or f.tried.roundings > trials.MOST
+    apart = (o for o in others.silent if o.severity != "note" and _birth(o) != _birth(f))
+    cured = [(o.kind, o.tried) for o in apart if o.tried is not None and o.tried.cures and not trials.slight(o.tried)]
+    return any(slight or vague and kind == "overflow" and t.roundings <= trials.MOST for kind, t in cured)
+
+
 _LEFT_OUT: tuple[_Rule, ...] = (
     _before_it_was_refused,
     _cast_of_a_refusal,
@@ -177,15 +199,23 @@ _LEFT_OUT: tuple[_Rule, ...] = (
     _of_the_setting,
     _tried_in_vain,
 )
-_NOTES: tuple[_Rule, ...] = (_of_broken_weights,)
+_NOTES: tuple[_Rule, ...] = (_of_broken_weights, _speaks_little)
 _TOLD: tuple[Callable[[Finding, _Others], Finding | None], ...] = (
     _starved,
     _made_by_an_infinity,
     _written_destroyed,
+    _decided_there,
 )
 
 
-def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Finding]:
+def _takes(recording: Recording) -> Iterable[tuple[tuple[Frame, ...], tuple[Frame, ...]]]:
+    """The lines of births and of those from which they took their dtype."""
+    line = lambda event: graph.place_of(recording, event.place).stack[:1]
+    for event in recording.events:
+        yield from ((line(event), line(recording.events[r.event])) for r in event.reads if r.event >= 0)
+
+
+def left_out(recording: Recording, refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Finding]:
     """The silent findings that have a cause of their own; consequences of another finding are left out, become notes,
     or are told there."""
     found, collisions = tuple(silent), tuple(refused)
@@ -203,6 +233,7 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
         frozenset((step.place.stack[:1], step.op) for f in serious if f.code == "DT302" for step in _measured(f)),
         frozenset((f.site.stack[:1], f.op) for f in serious if f.code == "DT301"),
         frozenset({tensor_of(f) for f in serious if f.code == "DT204"} - {()}),
+        frozenset((at, other) for at, other in _takes(recording) if at != other),
     )
     told: dict[int, list[str]] = {}
     kept: list[Finding] = []

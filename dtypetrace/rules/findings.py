@@ -59,7 +59,9 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
         collisions = [refused for refused in collisions if refused.healed or refused.left]
     found = _grouped(recording, collisions, healed)
     silent = attempt("what nothing refused", lambda: _silent(recording), [])
-    found += attempt("which finding follows from which", lambda: consequences.left_out(found, silent), silent)
+    found += attempt(
+        "which finding follows from which", lambda: consequences.left_out(recording, found, silent), silent
+    )
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
     found = [replace(f, title=attempt(f"the title of {f.code}", partial(titles.specific, f), f.title)) for f in found]
     found = [attempt(f"the diff of {f.code}", partial(_with_disjoint_edits, recording, f), f) for f in found]
@@ -385,7 +387,7 @@ def _since_backward(recording: Recording, refused: Refused, site: Place) -> Plac
 
 
 def _since_written(case: Case) -> tuple[Operand, tuple[FlowStep, ...]]:
-    """The culprit and its way to the refused call: from the cast on with which this run wrote the file, if it did."""
+    """The culprit and its way to the refused call, from the cast on with which this run wrote the file if it did."""
     if _is_needed(case):
         at = Origin("factory", None, case.refused.op, case.site)
         return replace(case.culprit, origin=at), case.flow[-1:]

@@ -30,15 +30,15 @@ from math import prod, tau
 from .. import graph
 from ..foresight import DtypeChange
 from ..records import CAST, FORWARD, Finding, FlowStep, Op, Operand, Origin, Tried, Value
-from ..source import editing, expressions, operands
+from ..source import editing, expressions
 from ..source.operands import CallOperand
 from ..tables.dtypes import COMPLEX, DTYPES, HALF, REAL
 from ..tables.english import quoted
-from ..tables.operators import destination, is_cast, is_move, name_of, tagged, writes
-from . import whole_sums
+from ..tables.operators import is_cast, is_move, name_of, tagged, writes
+from . import whole_sums, wrapped
 from .advice import advise
 from .case import one
-from .checks import born_otherwise, sound
+from .checks import sound
 from .run_facts import Run, argument_of
 from .silent_findings import found_at
 
@@ -60,8 +60,6 @@ _SELDOM = 8
 """A counter wraps at most once in so many calls that are measured."""
 _OF_SIZE = "divide", "compare", "total", "largest"
 """What takes integers by their size: who sums hashes up, or looks for the largest, means numbers."""
-_NAMED = "cast", "factory"
-"""Events by which a program names a dtype of 16 or 32 bits: no factory makes such integers by default."""
 _FEWEST = 32
 """Sampled numbers of the shortest tensor of which it is told that all become zero, or that ids change."""
 _TURN = 2.0**-5
@@ -103,7 +101,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if not floats and (is_cast(op) or name_of(op) == "copy"):
         return _wrapped(run, v, op) if not (_taken_apart(run, v) or _is_phase(run, v.op)) else None
     if tagged(op, "not"):
-        return _inverted(run, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
+        return wrapped.inverted(run, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
     if not floats:
         holds = [v.op, *(_base(run, op) if writes(op) else ())]
         counts = _quantities(run, holds) or v.cut >= _COLLIDED * v.exact and _are_keys(run, v.op)
@@ -134,7 +132,7 @@ def _of_array(run: Run, v: Value) -> Finding | None:
         return None
     if not v.spoilt:
         return _emptied_by_numpy(run, v, op) if v.cut >= _FEWEST and _joins_floats(run, v.op) else None
-    return _cast_by_numpy(run, v, op) if not (_taken_apart(run, v) or _is_phase(run, v.op)) else None
+    return wrapped.by_numpy(run, v, op) if not (_taken_apart(run, v) or _is_phase(run, v.op)) else None
 
 
 def _of_large(run: Run, v: Value, op: Op) -> Finding | None:
@@ -404,110 +402,8 @@ def _joined(run: Run, op: Op) -> Op | None:
 # ---------------------------------------------------------------- findings
 
 
-def _inverted(run: Run, op: Op) -> Finding:
-    """``~`` of what is 0 or 1 in integers, taken for a number."""
-    flags = run.operand(op, 0, None)
-    edit = editing.at_birth(run.recording, flags.origin.kind, flags.origin.place, "bool")
-    fix = advise(flags.origin.place, f"make {quoted(flags.shown)} bool where it is made", edits=edit)
-    said = f"`~` makes {_INVERTED.get(flags.dtype, '-1 and -2')} of 0 and 1 in {flags.dtype}"
-    fix = born_otherwise(run, fix, {op.inputs[0].event: "bool"})
-    begins = graph.flow(run.recording, op.inputs[0].event, None)
-    title = f"`~` of {flags.dtype} flags is computed with as a number"
-    return found_at(run, op, "DT301", flags, fix, begins=begins, made=flags.dtype, said=said, title=title)
-
-
-_INVERTED = {"uint8": "255 and 254"}
-
-
 def _wrapped(run: Run, v: Value, op: Op) -> Finding:
-    made, place = op.outputs[0], run.place(op)
-    source = next((i.dtype for i in op.inputs if i.dtype in REAL), op.inputs[-1].dtype if is_cast(op) else made)
-    origin = Origin("cast" if is_cast(op) else "factory", None, op.op, place)
-    culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
-    flow: tuple[FlowStep, ...] = ()
-    limit = f"limit the numbers to the range of {made} first" if source in REAL else f"keep these numbers in {source}"
-    wider = "cast to int64 first" if made == "int32" else "cast to int32 or float32 first"
-    fix = advise(place, limit if is_cast(op) else wider)
-    if is_cast(op) and source in REAL and made == "int32":
-        fix = advise(place, "cast to int64", edits=editing.at_birth(run.recording, "cast", place, "int64"))
-    # a dtype that holds the numbers, but not the negative of its least, is none that the program should have chosen
-    named = (made in ("int16", "int32") or _are_keys(run, v.op)) and not tagged(op, "sign")
-    if named and not is_cast(op) and (narrowed := _narrowed(run, op)) is not None:
-        culprit = run.operand(op, narrowed, None)
-        event = op.inputs[narrowed].event
-        flow = graph.flow(run.recording, event, None)
-        edit = editing.at_birth(run.recording, "cast", culprit.origin.place, "int64")
-        words = f"make {quoted(culprit.shown)} int64 where it is {'cast' if culprit.origin.kind == 'cast' else 'made'}"
-        fix = born_otherwise(run, advise(culprit.origin.place, words, edits=edit), {event: "int64"})
-    elif (
-        is_cast(op) and source not in REAL and (event := run.event_of(v.op)) >= 0 and run.recording.events[event].reads
-    ):
-        culprit = replace(culprit, origin=run.origin(event, None))  # whose dtype the cast reads
-        flow = graph.flow(run.recording, event, None)
-        edit = editing.at_birth(run.recording, culprit.origin.kind, culprit.origin.place, source)
-        fix = advise(culprit.origin.place, f"make this tensor {source}: {op.op}() takes its dtype", edits=edit)
-        fix = born_otherwise(run, fix, {event: source})
-    elif writes(op) and (event := op.inputs[max(destination(op), 0)].event) >= 0:  # what is written to is too narrow
-        culprit = run.operand(op, max(destination(op), 0), None)
-        flow = graph.flow(run.recording, event, None)
-        births = [event, *_in_turn(run, op, culprit)]
-        places = [graph.place_of(run.recording, run.recording.events[n].place) for n in births]
-        edits = [editing.at_birth(run.recording, culprit.origin.kind, at, "int64") for at in places]
-        if None not in edits:
-            words = f"make {quoted(culprit.shown)} int64 where it is made"
-            fix = advise(culprit.origin.place, words, edits=tuple(e for e in edits if e is not None))
-            fix = born_otherwise(run, fix, dict.fromkeys(births, "int64"))
-    said = f"{v.spoilt:,} of {v.exact:,} sampled results are outside the range of {made} and wrap around"
-    if is_cast(op) and source in REAL and made == "int32":
-        said = f"{v.spoilt:,} of {v.exact:,} sampled numbers that differ are outside the range of {made}"
-    return found_at(run, op, "DT301", culprit, fix, begins=flow, source=source, said=said)
-
-
-def _cast_by_numpy(run: Run, v: Value, op: Op) -> Finding:
-    """Integers that NumPy cast to fewer bits before they became a tensor."""
-    event = run.event_of(v.op)
-    origin, known = run.origin(event, None), run.recording.events[event]
-    made, called = next(iter(known.source), known.to), known.op
-    culprit = Operand(0, f"result of {called}", made, op.shape, op.device, None, origin)
-    fix = advise(origin.place, "keep these numbers in the dtype that they have before this cast")
-    said = f"{v.spoilt:,} of {v.exact:,} numbers were outside the range of {made} when NumPy cast them, and wrap around"
-    begins = graph.flow(run.recording, event, None)
-    title = f"NumPy casts numbers to {made} that are outside its range"
-    found = found_at(run, op, "DT301", culprit, fix, begins=begins, source=made, said=said, title=title)
-    return replace(found, tried=Tried(called, run.place(op), v.spoilt / v.exact, 0.0, "spoilt"))
-
-
-def _in_turn(run: Run, op: Op, culprit: Operand) -> list[int]:
-    """The births of what a loop writes into in turn with the culprit, where they were made as that was."""
-    frame, events = next(iter(run.place(op).stack), None), run.recording.events
-    names = operands.taken_in_turn(run.recording.text, frame, culprit.shown) if frame is not None else []
-    alike = [
-        (n, graph.place_of(run.recording, e.place))
-        for n, e in enumerate(events)
-        if names and (e.how, e.op, e.to) == (culprit.origin.kind, culprit.origin.op, culprit.dtype)
-    ]
-    beside = [(n, at) for n, at in alike if at.stack[1:] == culprit.origin.place.stack[1:]]
-    others = ((n, at) for n, at in beside if at != culprit.origin.place)
-    return [n for n, at in others if any(editing.assigns(run.recording, at, name) for name in names)]
-
-
-def _narrowed(run: Run, op: Op) -> int | None:
-    """The first operand of integer arithmetic that the program put into the dtype in which its result wraps. A program
-    computes in 16 and 32 bits as it comes to them, and no key of 8 bits is meant; 8 bits are how images, masks and
-    codes are kept, and so are numbers that were limited before they were cast, as samples of sound: there it is the
-    arithmetic that should have widened them."""
-    events = run.recording.events
-    for index, i in enumerate(op.inputs):
-        if i.event >= 0 and i.dtype == op.outputs[0] and events[i.event].how in _NAMED and not events[i.event].parents:
-            return index if not _limited(run, events[i.event].place, i.dtype) else None
-    return None
-
-
-def _limited(run: Run, place: int, dtype: str) -> bool:
-    """Whether the numbers that a line casts to a dtype were limited from both sides just before."""
-    casts = (o for o in run.ops if o.place == place and is_cast(o) and o.outputs[:1] == (dtype,))
-    sources = (run.ops[o.inputs[0].producer] for o in casts if o.inputs and o.inputs[0].producer >= 0)
-    return any(tagged(source, "upper_bound") and tagged(source, "lower_bound") for source in sources)
+    return wrapped.find(run, v, op, keys=_are_keys(run, v.op))
 
 
 def _store_of(run: Run, v: Value, op: Op) -> int:

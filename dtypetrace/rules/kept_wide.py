@@ -259,14 +259,34 @@ def _of_module(run: Run, op: Op) -> bool:
     return any(o.place == op.place and is_cast(o) and o.inputs and run.weight_of(o.inputs[0]) for o in run.ops)
 
 
-def _of_operands(run: Run, number: int) -> Iterator[tuple[Edit, ...]]:
-    """The edits that cast operands of a call so that its result is wide: of all narrow ones, else of the first."""
+def whole_wide(run: Run, number: int, wide: str) -> tuple[Edit, ...]:
+    """The edits that cast the operands of integer arithmetic to wider integers; none where its result would be cast or
+    written to the narrow ones again, or something objects."""
+    replay, made = run.after(DtypeChange(results={number: wide})), run.ops[number].outputs[0]
+    kept = lambda n: replay is not None and replay.ops[n].outputs[:1] == (wide,)
+    below = [n for n, _ in run.below([number], lambda n: run.moves(n) and kept(n), _FAR)]
+    if replay is None or any(
+        (is_cast(run.ops[n]) or writes(run.ops[n])) and run.ops[n].outputs[:1] == (made,) for n in below
+    ):
+        return ()
+    found = (edits for edits in _of_operands(run, number, wide) if checks.sound(run, edits, replay.change))
+    return next(found, ())
+
+
+_FAR = 64
+"""How many ops below integer arithmetic are examined."""
+
+
+def _of_operands(run: Run, number: int, whole: str = "") -> Iterator[tuple[Edit, ...]]:
+    """The edits that cast operands of a call so that its result is wide: of all narrow ones, else of the first.
+    ``whole``: the integers that it should be."""
     op = run.ops[number]
     if op.phase not in FORWARD or writes(op) or any(run.weight_of(i) for i in op.inputs):
         return
-    place, wide = run.place(op), _made_wide(op)
+    place, wide = run.place(op), whole or _made_wide(op)
     tensors = [n for n, i in enumerate(op.inputs) if i.producer < 0 or run.of_call(i.producer) != number]
     narrow = [n for n in tensors if op.inputs[n].dtype in REAL and wider(wide, op.inputs[n].dtype)]
+    narrow = [n for n in tensors if (op.inputs[n].dtype,) == op.outputs[:1]] if whole else narrow
     edits = dict[int, Edit]()
     for n in narrow:
         at = run.written_at(op, n)

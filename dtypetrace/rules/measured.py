@@ -48,7 +48,7 @@ def find(run: Run) -> Iterable[Finding]:
     yield from tables
     sums = averages.find(run)
     known = _tensors((*tables, *sums)) | {f.site.stack[:1] for f in sums} - {()}
-    results = list(_beyond(_of_causes(losses, causes), known))
+    results = list(_beyond(_of_causes(losses, causes, known), known))
     yield from results
     told = {(f.code, _born(f)) for f in results}
     gradients = _gradients(losses, lost_gradients(run.recording))
@@ -65,7 +65,8 @@ def sampled(run: Run) -> Iterable[Finding]:
     losses, causes = _in_sample(run)
     tables = list(narrow_tables.measured(losses, narrow_tables.is_spoilt, counted=True))
     yield from tables
-    yield from _beyond(_of_causes(losses, causes), _tensors(tables))
+    known = _tensors(tables)
+    yield from _beyond(_of_causes(losses, causes, known), known)
 
 
 def to_try(run: Run) -> list[trials.Asked]:
@@ -203,8 +204,9 @@ def _lost_numbers(losses: Losses) -> list[int]:
     return [n for n in single if narrow_tables.source_of(run, n, narrow_tables.MEASURED_NO_TABLE).pure]
 
 
-def _of_causes(losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
-    """One finding for each code and birth."""
+def _of_causes(losses: Losses, causes: dict[Cause, int], known: set[tuple[object, ...]]) -> list[Finding]:
+    """One finding for each code and birth. ``known``: the lines that tables and sums name; what rounded there has the
+    dtype of another tensor where the finding names that one."""
     found: dict[tuple[object, ...], Finding] = {}
     for cause, number in sorted(causes.items(), key=lambda item: item[0].op):
         cause = trials.decided(losses, number, cause)
@@ -215,8 +217,16 @@ def _of_causes(losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
         between = finding.culprit is not None and finding.culprit.dtype not in NARROW and losses.shows_16_bits(cause.op)
         if between and (cause.how == "infinite" or not trials.of_wide(losses, number)):  # it rounds no digit away
             continue
+        if finding.code == "DT308" and _made_at(losses.run, cause.rounded) in known:
+            continue
         found.setdefault((finding.code, _born(finding)), finding)
     return list(found.values())
+
+
+def _made_at(run: Run, number: int) -> tuple[object, ...]:
+    """The line where what an op made got its dtype; nothing for no op."""
+    event = event_of_output(run, number) if number >= 0 else -1
+    return graph.place_of(run.recording, run.recording.events[event].place).stack[:1] if event >= 0 else ()
 
 
 def _born(finding: Finding) -> tuple[object, ...]:

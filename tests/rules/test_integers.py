@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import followed
 import programs
 import pytest
 from recordings import RecordingBuilder
@@ -324,6 +325,52 @@ def test_programs_that_lose_integers(how, tmp_path):
     program = programs.run(tmp_path, lines, numerics=True)
     assert program.error is None and not program.recording.not_seen, (program.error, program.recording.not_seen)
     assert [f.code for f in program.findings if f.severity != "note"] == [code]
+
+
+CAST_FIRST = {
+    "a difference": "a, b = torch.arange(99).byte(), torch.arange(99).flip(0).byte()\nd = (a - b).float().mean()",
+    "a method": "a = (torch.arange(99) * 77 % 250).byte()\nd = a.diff(dim=0).abs().float().mean()",
+    "a sum": "a, b = (torch.arange(99) + 90).byte(), (torch.arange(99) + 99).byte()\nd = (a + b).float().mean()",
+    "a square": "a = torch.arange(99).byte()\nenergy = (a**2).float().mean()",
+}
+NOT_FIRST = {
+    "that is stored in bytes": "a, b = torch.arange(99).byte(), torch.arange(99).flip(0).byte()\n"
+    "kept = torch.zeros(99, dtype=torch.uint8)\nkept[:] = a - b\ne = kept.float().mean()",
+}
+
+
+@pytest.mark.parametrize("how", CAST_FIRST)
+def test_arithmetic_that_wraps_is_shown_in_more_bits(how, tmp_path):
+    program = programs.run(tmp_path, CAST_FIRST[how], numerics=True)
+    (finding,) = [f for f in program.findings if f.severity != "note"]
+    assert finding.fix is not None and {e.change.dtype for e in finding.fix.edits} == {"int32"}
+    text = followed.applied(program.text, finding.fix.edits, program.file)
+    mended = programs.run(tmp_path, text, name="mended.py", numerics=True)
+    assert mended.error is None and not [f for f in mended.findings if f.severity != "note"]
+
+
+KEPT = {
+    "labels": "n = torch.arange(600)\nlabel = n.to(torch.uint8)\nmean = label.float().mean()",
+    "places": "n = torch.arange(0, 2**17, 99)\nat = n.to(torch.int16)\nmean = at.float().mean()",
+    "ids": "ids = (torch.arange(900) * 2**24).int()\nfound = torch.isin(ids, ids[:9])",
+}
+
+
+@pytest.mark.parametrize("how", KEPT)
+def test_a_cast_in_which_integers_wrap_keeps_them(how, tmp_path):
+    program = programs.run(tmp_path, "import torch\n" + KEPT[how], numerics=True)
+    finding = next(f for f in program.findings if f.code == "DT301")
+    assert finding.fix is not None and {e.change.dtype for e in finding.fix.edits} == {"int64"}
+    text = followed.applied(program.text, finding.fix.edits, program.file)
+    mended = programs.run(tmp_path, text, name="mended.py", numerics=True)
+    assert mended.error is None and not [f for f in mended.findings if f.severity != "note"]
+
+
+@pytest.mark.parametrize("how", NOT_FIRST)
+def test_more_bits_that_would_be_lost_again_are_no_diff(how, tmp_path):
+    program = programs.run(tmp_path, NOT_FIRST[how], numerics=True)
+    finding = next(f for f in program.findings if f.code == "DT301")
+    assert finding.fix is not None and not finding.fix.edits
 
 
 def test_programs_that_lose_none(tmp_path):

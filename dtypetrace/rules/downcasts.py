@@ -71,8 +71,8 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
         return None
     if not why and (counts or master or gathered or followed):
         return None  # a count, how master copies are copied back and FSDP's are made, or a mean that is kept so
-    if (counts or _of_itself(run, target, value)) and _stands_still(run, number):
-        return None  # a counter or an average: too narrow for what it does, whatever is added to it (DT307)
+    if (counts or _of_itself(run, target, value) or _grew(run, number, target)) and _stands_still(run, number):
+        return None  # a counter, a sum or an average: too narrow for what it keeps, whatever is added to it (DT307)
     flow = graph.flow(run.recording, target.event, expected)
     births = {target.event: value.dtype} if value.dtype in REAL else {}
     if (like := run.made_like(target, expected)) is not None:
@@ -272,6 +272,12 @@ def _difference(run: Run, number: int) -> tuple[Op, float] | None:
 def _adds(op: Op) -> bool:
     """Whether a write changes what was there, instead of storing something new."""
     return not tagged(name_of(op).removeprefix("_foreach_"), "store") and destination(op) == 0
+
+
+def _grew(run: Run, number: int, target: Input) -> bool:
+    """Whether a sum that is no weight took what was added to it at first: what no call adds is lost in each store."""
+    v = run.values.get(number)
+    return v is not None and v.done > 0 and _adds(run.ops[number]) and not run.weight_of(target)
 
 
 def _lasts(run: Run, op: Op, target: Input) -> bool:

@@ -74,3 +74,21 @@ def test_a_factor_that_is_off_by_one_rounding_compounds(text, tmp_path):
 @pytest.mark.parametrize("text", _HEALTHY.values(), ids=_HEALTHY)
 def test_states_whose_roundings_do_not_compound(text, tmp_path):
     assert found(tmp_path, text) == []
+
+
+_SUMS = {
+    "losses of an epoch": "total = torch.zeros((), dtype=torch.bfloat16)\nfor x in xs:\n    total += x.mean() + 2",
+    "gradients of micro-batches": "grad = torch.zeros(32, dtype=torch.bfloat16)\nfor x in xs[:900]:\n    grad += x + 0.5",
+    "a histogram with weights": "bins = torch.zeros(32).half()\nfor x in xs:\n    bins.add_(x + 1)",
+    "seconds of a clock": "clock = torch.zeros(1, dtype=torch.float16)\nfor x in xs:\n    clock += x[:1] * 0 + 0.3",
+}
+
+
+@pytest.mark.parametrize("text", _SUMS.values(), ids=_SUMS)
+def test_a_sum_of_wider_numbers_is_told_by_what_all_calls_lose(text, tmp_path):
+    assert found(tmp_path, text) == ["DT307"]
+
+
+def test_a_sum_to_which_no_call_adds_loses_its_numbers_where_they_are_stored(tmp_path):
+    text = "total = torch.full((), 4096.0, dtype=torch.float16)\nfor x in xs[:100]:\n    total += x.mean() + 1"
+    assert found(tmp_path, text) == ["DT203"]

@@ -23,8 +23,9 @@ values are the references of what it makes and writes to. strange: the same, and
 arguments."""
 
 _DECISIONS = frozenset({_aten._amp_update_scale_, _aten.histc})
-_DECISIONS |= {_aten._histogramdd_from_bin_cts, _aten._histogramdd_from_bin_tensors}
-"""Floating results that are decisions: other numbers would give others. A histogram counts in which bin each lies."""
+_DECISIONS |= {_aten._histogramdd_from_bin_cts, _aten._histogramdd_from_bin_tensors, _aten.unique_dim}
+"""Floating results that are decisions: other numbers would give others. A histogram counts in which bin each lies; rows
+that are ordered by their first numbers change places where these are rounded."""
 _MASKED = frozenset({_aten.native_dropout})
 """Random operators that the reference computes from what the program drew."""
 # operators that write to arguments that their schema calls read-only: positions of those arguments, and of the argument

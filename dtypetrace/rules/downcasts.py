@@ -67,7 +67,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     place = run.place(op)
     written, source = run.operand(op, at, expected), run.operand(op, index, expected)
     gathered = target.dtype == run.gathered and source.origin.kind == "parameter"
-    if _copy_of_weights(run, op, target, value) or _own_memory(run, op, target):
+    if _copy_of_weights(run, op, target, value) or _own_memory(run, op, target) or _masks(run, op, value):
         return None
     if not why and (counts or master or gathered or followed):
         return None  # a count, how master copies are copied back and FSDP's are made, or a mean that is kept so
@@ -113,6 +113,13 @@ def _own_memory(run: Run, op: Op, target: Input) -> bool:
     recurrent layers."""
     event = run.recording.events[target.event] if target.event >= 0 else None
     return event is not None and (event.op, event.place) == (op.op, op.place)
+
+
+def _masks(run: Run, op: Op, value: Input) -> bool:
+    """Whether a write multiplies by truth values that were cast: each number stays or becomes zero, in any dtype."""
+    made = graph.unmoved(run.ops, value.producer)
+    cast = run.ops[made] if made >= 0 else op
+    return tagged(op, "product") and is_cast(cast) and cast.inputs[:1] != () and cast.inputs[0].dtype == "bool"
 
 
 def _wide_value(op: Op) -> int:

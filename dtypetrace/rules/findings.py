@@ -112,12 +112,13 @@ def _spoken_for(suspected: trials.Suspected, found: list[Finding]) -> list[Findi
 
 def _only_if_it_helps(f: Finding) -> Finding:
     """A finding whose change is words only where a trial shows that the damage stays without the rounding it blames, or
-    goes only without many, where the change is a cast of one operand."""
+    goes only without many, where the change casts operands of one call."""
     if f.fix is None or f.tried is None or f.tried.missing:
         return f
-    line = f.site.stack[:1] and (f.site.stack[0].file, f.site.stack[0].line)
-    cast = [e for e in f.fix.edits if (e.file, e.start[0]) == line and e.change.target == CAST]
-    one = len(cast) == len(f.fix.edits) == 1
+    line = lambda place: {(frame.file, frame.line) for frame in place.stack[:1]}
+    born = line(f.culprit.origin.place) - line(f.site) if f.culprit is not None else set()
+    lines = {(e.file, e.start[0]) for e in f.fix.edits} - born
+    one = len(lines) == 1 and all(e.change.target == CAST for e in f.fix.edits)
     if f.tried.cures and not (one and f.tried.roundings > trials.MOST):
         return f
     return replace(f, fix=replace(f.fix, edits=()))

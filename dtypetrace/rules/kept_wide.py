@@ -56,21 +56,28 @@ def from_birth(
 ) -> Fix | None:
     """A wider dtype where that of these values was decided, with an edit; None where that decides for weights, does not
     reach all ops ``numbers``, what they make would be made narrow again, or something else objects. ``beside``: other
-    births that have to be wider with it."""
+    births that have to be wider with it, as have those of its line where that is possible."""
+    line = [n for n in run.beside(event) if n not in run.events_of_weights] if event >= 0 else []
+    known, wanted = [event, *beside], [*numbers]
+    alike = _from_births(run, culprit, [*known, *line], wanted) if line else None
+    return alike or _from_births(run, culprit, known, wanted)
+
+
+def _from_births(run: Run, culprit: Operand, known: list[int], numbers: list[int]) -> Fix | None:
     origin, wide = culprit.origin, _wider_than(culprit.dtype)
-    births = _agreeing(run, [event, *beside], wide)
+    births = _agreeing(run, known, wide)
     origins = [origin, *(graph.origin(run.recording, born) for born in births[1:])]
     edits = [_at_birth(run, born, where, wide) for born, where in zip(births, origins)]
-    known = tuple(sorted({edit for edit in edits if edit is not None}, key=lambda edit: (edit.file, edit.start)))
+    shown = tuple(sorted({edit for edit in edits if edit is not None}, key=lambda edit: (edit.file, edit.start)))
     change = DtypeChange(births=dict.fromkeys(births, wide))
-    replay = run.after(change) if None not in edits and checks.sound(run, known, change) else None
+    replay = run.after(change) if None not in edits and checks.sound(run, shown, change) else None
     if replay is None:
         return None
     for n in numbers:
         narrow = run.ops[n].outputs[:1] == (culprit.dtype,)
         if replay.ops[n].outputs[:1] != (wide,) or narrow and _lost_again(run, replay, n, True) is not None:
             return None
-    return advise(origin.place, f"keep these values in {wide} from here on", edits=known, tested=True)
+    return advise(origin.place, f"keep these values in {wide} from here on", edits=shown, tested=True)
 
 
 def _agreeing(run: Run, births: list[int], wide: str) -> list[int]:

@@ -623,9 +623,13 @@ def _uncast(run: Run, number: int, op: Op, site: Place) -> Fix:
         return advise(site, f"keep {quoted(used)} in {wide}", "this line casts all of its module")
     given = run.operand(op, 0, None).shown
     event = event_of_output(run, number)
-    edit = editing.uncast(run.recording, site) if event >= 0 else None
-    left = advise(site, "leave this cast out", f"keep {quoted(given)} in {wide}", edits=edit)
-    return born_otherwise(run, left, {event: wide})
+    events = [event, *run.beside(event)] if event >= 0 else []
+    places = [site, *(graph.place_of(run.recording, run.recording.events[n].place) for n in events[1:])]
+    edits = [editing.uncast(run.recording, place) for place in places] if events else []
+    known = tuple(edit for edit in edits if edit is not None)
+    what = "leave this cast out" if len(places) == 1 else "leave the casts of this line out"
+    left = advise(site, what, f"keep {quoted(given)} in {wide}", edits=known if len(known) == len(places) else ())
+    return born_otherwise(run, left, dict.fromkeys(events, wide))
 
 
 # ---------------------------------------------------------------- masks that are added

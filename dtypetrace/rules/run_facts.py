@@ -210,6 +210,23 @@ class Run:
         """Whether an op's results were measured and have no error at all."""
         return not self._errors.get(number, 1.0)
 
+    def beside(self, event: int) -> list[int]:
+        """The events of other casts on a line from and to the same dtypes, whose results meet its own, such as those of
+        a real and an imaginary part: what is computed from both has the wider dtype, and what the other one rounded."""
+        events, made = self.recording.events, self.recording.events[event]
+        frame = next(iter(graph.place_of(self.recording, made.place).stack), None)
+        if made.how != "cast" or frame is None:
+            return []
+        found: dict[int, int] = {}
+        for n, other in enumerate(events):
+            at = next(iter(graph.place_of(self.recording, other.place).stack), None)
+            same = (other.how, other.to, other.source) == (made.how, made.to, made.source) and other.place != made.place
+            if at is not None and same and (at.file, at.line) == (frame.file, frame.line):
+                found.update(
+                    {other.place: n} if any({n, event} <= {i.event for i in op.inputs} for op in self.ops) else {}
+                )
+        return list(found.values())
+
     def measured_above(self, number: int) -> set[int]:
         """The measured ops from which an op's operands came, in any of its calls, as far as is known."""
         return {*graph.reached([number], lambda n: self._above.get(n, ()))}

@@ -288,11 +288,14 @@ _LARGE = 128
 
 
 def exponent(text: ProgramText, frame: Frame) -> float | None:
-    """The exponent of the power that the frame was computing, where it is a literal (``x**2``, ``x.pow(-0.5)``)."""
-    node = expression_at(text, frame)
-    raised = node.right if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) else None
-    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("pow", "pow_") and node.args:
-        raised = node.args[-1]
+    """The exponent of the power that the frame was computing, where it is a literal (``x**2``, ``x **= 2``,
+    ``x.pow(exponent=-0.5)``)."""
+    node = augmented(text, frame) or expression_at(text, frame)
+    raised: ast.expr | None = None
+    if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Pow):
+        raised = node.right if isinstance(node, ast.BinOp) else node.value
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("pow", "pow_"):
+        raised = next((k.value for k in node.keywords if k.arg == "exponent"), next(iter(node.args[-1:]), None))
     value = number(raised) if raised is not None else None
     return float(value) if value is not None and "j" not in value else None
 

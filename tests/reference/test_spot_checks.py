@@ -323,3 +323,20 @@ def test_the_counts_of_a_histogram_are_decisions(tmp_path, counted):
         {counted}
     """
     assert max(checked(tmp_path, text).values()) < 1e-3
+
+
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize(
+    "rows", ["torch.unique(y, dim=0)", "torch.unique(y.t(), dim=1, return_inverse=True)[0]", "y.float().unique(dim=0)"]
+)
+def test_rows_that_a_rounding_puts_in_another_order_are_decisions(tmp_path, rows, reference):
+    text = f"""
+    torch.manual_seed(1)
+    x = torch.linspace(0, 60, 500)[:, None]
+    y = torch.cat([x.mul(0.0001).sin(), x.cos(), (x * 3).sin()], 1).bfloat16()
+    seen = {rows}
+    print(len(seen), seen.float().mean().item())
+    """
+    program = programs.run(tmp_path, text, numerics=True, reference=reference)
+    measured = (*program.recording.spot_checks, *program.recording.precisions)
+    assert all(p.total < 0.02 for p in measured if program.recording.ops[p.op].op == "unique")

@@ -60,3 +60,29 @@ SOFTMAX = "torch.softmax(scores + mask, -1) @ v.float()"
 def test_a_mask_that_is_cast_to_infinities_before_it_enters_a_model(dtype, mixed, warned, tmp_path):
     program = programs.run(tmp_path, ENTERS.format(dtype=dtype, mixed=mixed), numerics=True)
     assert any(f.code == "DT301" and f.severity != "note" for f in program.findings) == warned
+
+
+PRUNED = """
+layer = nn.Linear(64, 64, bias=False).half()
+for _ in range(6):
+    kept = layer.weight.abs() > 0.01
+    with torch.no_grad():
+        {written}
+"""
+KEEPS = {
+    "a cast": "layer.weight.mul_(kept.float())",
+    "a cast that is moved": "layer.weight *= kept.t().to(torch.float32).t()",
+    "a cast by another name": "layer.weight.data.mul_(kept.type(torch.float32))",
+}
+
+
+@pytest.mark.parametrize("how", KEEPS)
+def test_what_is_multiplied_by_truth_values_loses_no_digits(how, tmp_path):
+    program = programs.run(tmp_path, PRUNED.format(written=KEEPS[how]), numerics=True)
+    assert program.error is None and not [f for f in program.findings if f.code == "DT203"]
+
+
+@pytest.mark.parametrize("written", ["layer.weight.mul_(kept.float() * 0.999)", "layer.weight.add_(kept.float())"])
+def test_what_is_scaled_or_added_up_does(written, tmp_path):
+    program = programs.run(tmp_path, PRUNED.format(written=written), numerics=True)
+    assert "DT203" in {f.code for f in program.findings}

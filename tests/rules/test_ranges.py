@@ -132,8 +132,11 @@ def test_zero_divided_by_zero_is_no_overflow(tmp_path, flags, kind):
         ("x.pow(2)", "DT301"),
         ("x**2", "DT301"),
         ("torch.pow(x + 1, 3)", "DT301"),
+        ("x.pow(exponent=2)", "DT301"),
+        ("x\n    y **= 2", "DT301"),
         ("(x.clamp(max=1) * tiny).pow(-1)", "DT302"),
         ("(x.clamp(max=1) * tiny) ** -0.5", "DT302"),
+        ("(x.clamp(max=1) * tiny).pow(exponent=-2)", "DT302"),
     ],
 )
 def test_a_power_meets_a_zero_only_where_its_exponent_is_negative(power, code, tmp_path):

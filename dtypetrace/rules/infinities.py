@@ -14,7 +14,7 @@ from .. import graph
 from ..records import FORWARD, Op, Recording, Value
 from ..tables.dtypes import DTYPES, REAL
 from ..tables.english import quoted
-from ..tables.operators import flops, is_cast, is_move, name_of, tagged
+from ..tables.operators import destination, flops, is_cast, is_move, name_of, tagged, writes
 from .run_facts import Run
 
 MANY_CALLS = 3
@@ -39,6 +39,18 @@ def scaled(recording: Recording) -> bool:
 def looked_at(recording: Recording) -> bool:
     """Whether steps were taken, and none with an infinite or NaN gradient: then the program skips such steps."""
     return any(u.steps for u in recording.updates) and not any(u.broken_gradient for u in recording.updates)
+
+
+def skipped(run: Run, number: int) -> bool:
+    """Whether the program casts gradients, asks whether they are infinite, as they are in few calls, and no weight
+    became so: it leaves such steps out."""
+    v = run.values.get(number)
+    made = {run.ops[i.producer].phase for i in run.ops[number].inputs if i.producer >= 0}
+    if not is_cast(run.ops[number]) or made != {"backward"} or v is None or v.made > STEPS_SKIPPED * v.measured:
+        return False
+    asked = any(tagged(run.ops[n].op, "check") for n, _ in run.below([number], run.moves))
+    written = (n for n, op in enumerate(run.ops) if writes(op) and run.weight_of(op.inputs[destination(op)]))
+    return asked and not any(n in run.values and run.values[n].bad for n in written)
 
 
 def harm(run: Run, first: Value) -> str | None:

@@ -23,7 +23,7 @@ from ..tables.dtypes import DTYPES, NARROW, REAL, narrower
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, tagged
 from . import flows
 from .compensated import low_order
-from .infinities import scaled
+from .infinities import scaled, skipped
 from .run_facts import Run
 
 ROUNDING = 2.0**-8
@@ -209,7 +209,9 @@ class Losses:
     def finds_scale(self, cause: Cause) -> bool:
         """Whether a loss began with infinite gradients that are checked before each step: how a loss scaler finds its
         scale. What the program computes from them, such as their norm, is left with the step."""
-        return cause.how == "infinite" and self.run.ops[cause.op].phase == "backward" and scaled(self.run.recording)
+        by_engine = self.run.ops[cause.op].phase == "backward"
+        skips = scaled(self.run.recording) if by_engine else skipped(self.run, cause.op)
+        return cause.how == "infinite" and skips
 
     def _gone(self, number: int) -> bool:
         """Whether an op itself made nearly all of its result zero."""

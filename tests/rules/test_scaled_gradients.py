@@ -45,3 +45,41 @@ def test_gradients_limited_after_unscale(tmp_path, limit):
 )
 def test_what_does_not_limit_them_is_no_fault(tmp_path, between):
     assert "DT504" not in codes(tmp_path, between)
+
+
+# A scaler of one's own: gradients are cast to float16 by a line of the program, which leaves out a step that overflowed.
+BY_HAND = """
+torch.manual_seed(0)
+net, scale = nn.Linear(10, 1), 2.0**24
+x = torch.randn(64, 10)
+for step in range(60):
+    loss = (net(x) - x.sum(1, keepdim=True)).square().mean()
+    (loss * scale).backward()
+    half = [p.grad.to(torch.float16) for p in net.parameters()]
+    overflow = {asked}
+    if overflow:
+        scale /= 2
+    if {applied}:
+        with torch.no_grad():
+            for p, g in zip(net.parameters(), half):
+                p -= 0.05 * g.float() / scale
+    net.zero_grad()
+print(net(x).mean().item())
+"""
+ASKED = {
+    "isfinite": "any(not torch.isfinite(g).all() for g in half)",
+    "isinf or isnan": "any(bool(torch.isinf(g).any() or torch.isnan(g).any()) for g in half)",
+    "of all at once": "not torch.cat([g.flatten() for g in half]).isfinite().all()",
+}
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+def test_a_step_that_is_left_out_by_hand_does_no_harm(asked, tmp_path):
+    program = programs.run(tmp_path, BY_HAND.format(asked=asked, applied="not overflow"), numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == []
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+def test_a_step_that_is_taken_all_the_same_does(asked, tmp_path):
+    program = programs.run(tmp_path, BY_HAND.format(asked=asked, applied="True"), numerics=True)
+    assert program.findings[0].code == "DT301" and program.findings[0].severity != "note"

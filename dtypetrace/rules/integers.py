@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from math import prod, tau
 
 from .. import graph
@@ -235,9 +236,8 @@ def _is_read_by_size(run: Run, v: Value, op: Op) -> bool:
         return False
     stays = lambda n: run.moves(n) or tagged(run.ops[n], "sum", "product") and run.ops[n].outputs == op.outputs
     uses = [run.ops[n] for n, _ in run.below([v.op], stays, _FAR) if not stays(n)]
-    frames = [run.place(use).user_frame for use in uses if tagged(use, "observed")]
-    sized = [f is not None and expressions.by_size(run.recording.text, f) for f in frames]
-    return len(frames) == len(uses) and any(sized)
+    read = [dropwhile(lambda f: not f.user, run.place(use).stack) for use in uses if tagged(use, "observed")]
+    return len(read) == len(uses) and any(expressions.by_size(run.recording.text, tuple(frames)) for frames in read)
 
 
 _FEW_CALLS = 3

@@ -163,32 +163,38 @@ def never_read(text: ProgramText, frame: Frame) -> bool:
 _ALL_ATTRIBUTES = re.compile(r"\b(vars|__dict__|getattr|asdict|astuple|save|dump|dumps|deepcopy|copy|state_dict)\b")
 
 
-def by_size(text: ProgramText, frame: Frame) -> bool:
-    """Whether the number that the frame was reading, or the name that it is given to, is divided, is a divisor, or is
-    compared by its size, perhaps after more arithmetic."""
-    file, node = text.parsed(frame.file), expression_at(text, frame)
+def by_size(text: ProgramText, frames: Sequence[Frame]) -> bool:
+    """Whether the number that the first frame was reading, or the name that it is given to, is divided, is a divisor,
+    or is compared by its size, perhaps after more arithmetic; or is returned to the next frame, where that is so."""
+    file = text.parsed(frames[0].file) if frames else None
+    node = expression_at(text, frames[0]) if frames else None
     if file is None or node is None:
         return False
-    if _by_size(file, node):
-        return True
+    takers = [_taker(file, node)]
     statement = file.parents.get(node)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     names = {dotted(t) for t in targets if not isinstance(t, ast.Subscript)} - {None}
     reads = [n for n in ast.walk(function_around(file, node)) if isinstance(n, ast.Name | ast.Attribute)]
-    return any(dotted(n) in names and isinstance(n.ctx, ast.Load) and _by_size(file, n) for n in reads)
+    takers += [_taker(file, n) for n in reads if dotted(n) in names and isinstance(n.ctx, ast.Load)]
+    returned = any(isinstance(t, ast.Return) for t in takers)
+    return any(map(_sizes, takers)) or returned and by_size(text, frames[1:])
 
 
-def _by_size(file: ParsedFile, node: ast.AST) -> bool:
+def _taker(file: ParsedFile, node: ast.AST) -> ast.AST | None:
+    """What takes the number that an expression is, perhaps after more arithmetic."""
     above = file.parents.get(node)
-    while isinstance(above, ast.UnaryOp | ast.BinOp | ast.Call) and not isinstance(getattr(above, "op", None), ast.Div):
-        computes = isinstance(above, ast.UnaryOp) or isinstance(
-            getattr(above, "op", None), (ast.Add, ast.Sub, ast.Mult)
-        )
-        if not computes and not (isinstance(above, ast.Call) and dotted(above.func) in _SIZES):
-            return False
+    while isinstance(above, ast.UnaryOp | ast.BinOp | ast.Call):
+        computes = isinstance(getattr(above, "op", ast.Add()), ast.UAdd | ast.USub | ast.Add | ast.Sub | ast.Mult)
+        if not computes or isinstance(above, ast.Call) and dotted(above.func) not in _SIZES:
+            break
         above = file.parents.get(above)
-    sized = isinstance(above, ast.Compare) and any(isinstance(o, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for o in above.ops)
-    return sized or isinstance(above, ast.BinOp)
+    return above
+
+
+def _sizes(taker: ast.AST | None) -> bool:
+    if isinstance(taker, ast.BinOp):
+        return isinstance(taker.op, ast.Div)
+    return isinstance(taker, ast.Compare) and any(isinstance(o, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for o in taker.ops)
 
 
 _SIZES = frozenset({"int", "float", "abs", "min", "max"})

@@ -10,6 +10,11 @@ _SIZES = {
     "by a name": "total = words * epochs\nwhole = int(total)\nleft = 1 - 3 / max(whole, 1)",
     "a limit": "total = words * epochs\nwhole = total.item()\nif 5_000_000 > whole + 1:\n    done = True",
     "a sum": "total = words + words + words\nrate = total.item() / 3",
+    "of a function that returns it": "def count():\n    return int(words * epochs)\nhashed = count() > 2**19",
+    "of two functions": "def count():\n    total = words * epochs\n    return total.item() + 1\n"
+    "def share(n):\n    whole = count()\n    return n / whole\nlimit = share(3)",
+    "of a property": "class Level:\n    @property\n    def size(self):\n        return torch.prod(torch.stack([words, words])"
+    ", dtype=torch.int32).item()\nlevel = Level()\ndense = 1 if level.size <= 4096 else 0",
     "one after the other": "for n in (4, 5):\n    total = words * n\n    rate = total.item() / n",
 }
 _OTHERS = {
@@ -21,6 +26,8 @@ _OTHERS = {
     "what fits": "total = words * 2\nshare = 1 / total.item()",
     "what is only shown": "total = words * epochs\nprint(total.item())",
     "what is not read": "total = words * epochs",
+    "returned for a hash": "def key():\n    return int(words * 31)\nbucket = key() % 97",
+    "returned to be shown": "def count():\n    return int(words * epochs)\nprint(count())",
     "equal or not": "key = words * epochs\nsame = key.item() == 7",
 }
 

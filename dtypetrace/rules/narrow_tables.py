@@ -69,6 +69,8 @@ class Source:
     """How many neighbours must be distinguished: the length of an ``arange``, or the largest integer that was cast."""
     narrow: tuple[tuple[int, int], ...]
     """Each op and operand where something narrow was used, the first op last."""
+    varied: bool
+    """Whether its numbers may differ: it is not computed from one number everywhere."""
 
 
 def _neighbours(dtype: str) -> float:
@@ -163,7 +165,7 @@ def _keeps(op: Op) -> bool:
 
 def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> Source:
     """Walks up from an op to what its values were made from; ``no_table``: tags of origins that make no table."""
-    pure, counted, front = True, 0, [(number, 0)]
+    pure, varied, counted, front = True, False, 0, [(number, 0)]
     narrow: set[tuple[int, int]] = set()
     seen: set[int] = set()
     while front:
@@ -173,6 +175,7 @@ def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> S
         seen.add(at)
         op = run.ops[at]
         counted = max(counted, _counts(run, at))
+        varied |= not (op.inputs or tagged(op, "uniform")) or tagged(op, "running", "join", "store")
         given = (
             op.outputs[:1] != ()
             and op.outputs[0] in REAL
@@ -188,7 +191,7 @@ def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> S
             stored = [i for n in run.writers.get(at, ()) if n < number for i in _stored(run.ops[n])]
             pure = pure and not any(_given(run, i) for i in stored)
             front += [(i.producer, depth + 1) for i in stored if i.producer >= 0]
-    return Source(pure, counted, tuple(sorted(narrow, reverse=True)))
+    return Source(pure, counted, tuple(sorted(narrow, reverse=True)), varied)
 
 
 def _stored(op: Op) -> list[Input]:
@@ -265,7 +268,7 @@ def measured(
         at, index = _rounded_first(run, source) if source.narrow and not decides else (number, -1)
         if index < 0 and op.outputs[0] not in HALF:
             continue
-        if source.pure and (source.counted or not counted):
+        if source.pure and (source.counted or not counted) and (source.varied or p.total >= _SPOILT):
             coarse.add(number)
             f = table_finding(run, Narrow(at, index, _coarse(p)), op)
             found.setdefault(_birth(f), f)

@@ -340,3 +340,33 @@ def test_positions_that_are_written_into_a_table_count(made, write, dtype, told,
     text = WRITTEN.format(made=made, write=write, dtype=dtype)
     found = programs.run(tmp_path, text, numerics=True).findings
     assert [f.code for f in found if f.severity != "note"] == ["DT204"] * told
+
+
+SCALED = """
+class Block(nn.Module):
+    def __init__(self, dim=8):
+        super().__init__()
+        self.gamma = nn.Parameter({made})
+        self.up = nn.Linear(dim, dim)
+    def forward(self, x):
+        return x + self.gamma * self.up(x)
+torch.manual_seed(0)
+net = nn.Sequential(Block(), Block()).half()
+with torch.no_grad():
+    print(net(torch.randn(4, 8).half()).float().sum().item())
+"""
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["1e-6 * torch.ones(dim, dtype=torch.float16)", "torch.full((dim,), 1e-3, dtype=torch.float16) * 1e-3"],
+)
+def test_one_number_everywhere_is_no_table(made, tmp_path):
+    program = programs.run(tmp_path, SCALED.format(made=made), numerics=True, reference=True)
+    assert not [f for f in program.findings if f.severity != "note"]
+
+
+def test_one_number_everywhere_of_which_nothing_is_right(tmp_path):
+    made = "(1 - torch.full((dim,), 0.9999, dtype=torch.bfloat16)).half()"
+    program = programs.run(tmp_path, SCALED.format(made=made), numerics=True, reference=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == ["DT204"]

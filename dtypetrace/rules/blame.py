@@ -9,7 +9,7 @@ from .. import graph
 from ..records import FORWARD, FlowStep, Frame, Op, Operand, Origin, Place
 from ..source import regions
 from ..tables.dtypes import FLOATING, NARROW, REAL, wider
-from ..tables.operators import COMPILED, NAMED_CASTS, is_cast, tagged, writes
+from ..tables.operators import COMPILED, NAMED_CASTS, destination, is_cast, tagged, writes
 from .run_facts import Run
 
 
@@ -154,7 +154,17 @@ def _cast_for_it(d: Damaged) -> Decision | None:
     casts = [d.run.ops[n] for n in made if n >= 0 and _casts(d, d.run.ops[n])]
     if casts and d.event == of_rounded(d.run, d.number, taken[0].event) != taken[0].event:
         return _born(d)
+    if casts and (state := _state_of(d.run, taken[0].event)) >= 0:
+        return _born(replace(d, event=state))
     return _at_cast(d, casts[0], taken[0].event) if casts and len(casts) == len(made) else None
+
+
+def _state_of(run: Run, event: int) -> int:
+    """The event of the tensor whose dtype a cast took, where the program keeps it, and it is no weight: what is cast to
+    it is stored there; -1 for none."""
+    read = {r.event for r in run.recording.events[event].reads} - run.events_of_weights if event >= 0 else set()
+    stores = (op.inputs[destination(op)].event for op in run.ops if writes(op)) if read else ()
+    return next((e for e in stores if e in read), -1)
 
 
 def _casts(d: Damaged, cast: Op) -> bool:

@@ -99,6 +99,34 @@ STATES = {
     print(torch.linalg.inv(moment.float()).trace().item())
     """,
 }
+SQUARES = {
+    "of gradients, for their average": """
+    average, weight = torch.zeros(32, dtype=torch.float16), torch.zeros(32)  #!
+    for _ in range(60):
+        gradient = (torch.randn(32) * 1e-4).to(average.dtype)
+        average += 0.1 * (gradient * gradient - average)
+        weight -= 1e-3 * gradient.float() / (average.float().sqrt() + 1e-8)
+    print(weight.abs().max().item())
+    """,
+    "of a frame, for a table of energies": """
+    energies = torch.zeros(8, 64, dtype=torch.float16)  #!
+    for i in range(8):
+        frame = (torch.randn(64) * 1e-4).to(energies.dtype)
+        energies[i] = frame * frame
+    print((energies.float() + 1e-10).log().mean().item())
+    """,
+    "of distances, for a buffer": """
+    class Far(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("far", torch.zeros(64, dtype=torch.float16))  #!
+        def forward(self, x):
+            x = x.to(self.far.dtype)
+            self.far.copy_(x * x)
+            return self.far.float()
+    print((1 / (Far()(torch.rand(64) * 1e-4 + 1e-5) + 1e-12)).mean().item())
+    """,
+}
 AS_CONFIGURED = {
     "a cast at the door of a model": """
     class Norm(nn.Module):
@@ -170,6 +198,7 @@ KINDS = {
     "cast for it": CAST_FOR_IT,
     "float32": IN_FLOAT32,
     "a state": STATES,
+    "a state whose dtype is taken": SQUARES,
     "as configured": AS_CONFIGURED,
 }
 

@@ -399,16 +399,19 @@ def _since_written(case: Case) -> tuple[Operand, tuple[FlowStep, ...]]:
 
 
 def _is_needed(case: Case) -> bool:
-    """Whether another call of the run takes the same integers as positions: they are right as they are, and the call
-    that has no kernel for them is the place to change."""
+    """Whether another call of the run takes the same integers as positions, or Python does, by ``int``: they are right
+    as they are, and the call that has no kernel for them is the place to change."""
     refused, event = case.refused, case.witness.event
     if refused.wants not in ("float", "kernel") or case.culprit.dtype not in _POSITIONS or event < 0:
         return False
-    takes = (op for op in case.recording.ops if tagged(op, "picks", "places"))
-    return any(i.event == event and i.dtype == case.culprit.dtype for op in takes for i in op.inputs[1:])
+    ops = case.recording.ops
+    taken = [i for op in ops if tagged(op, "picks", "places") for i in op.inputs[1:]]
+    taken += [i for op in ops if op.op in _BY_PYTHON for i in op.inputs]
+    return any(i.event == event and i.dtype == case.culprit.dtype for i in taken)
 
 
 _POSITIONS = frozenset({"int32", "int64"})
+_BY_PYTHON = frozenset({"int", "__index__", "index"})
 
 
 def _severity(recording: Recording, refused: Refused) -> str:

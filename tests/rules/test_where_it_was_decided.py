@@ -489,6 +489,9 @@ NEEDED = {
     "rows that are picked": "rows = torch.arange(6)\nmade = torch.randn(8, 3)[rows]\ntorch.std(rows)  #!",
     "targets that are gathered": "target = torch.randint(0, 4, (6, 1))\nmade = torch.randn(6, 4).gather(1, target)\n"
     "F.softmax(target, 0)  #!",
+    "bounds of a slice": "start = torch.tensor([2])\nmade = torch.randn(9)[int(start) :]\nstart.mean()  #!",
+    "a range": "lengths = torch.tensor([2, 3])\nmade = [x for n in lengths for x in range(n)]\nlengths.std()  #!",
+    "a size": "size = torch.tensor([4])\nmade = torch.zeros(int(size[0]), 2)\nF.softmax(size, 0)  #!",
     "counts that nothing picks with": "count = torch.randint(0, 4, (6, 1))  #!\nmade = torch.randn(6, 1) * count\n"
     "F.softmax(count, 0)",
 }

@@ -2,19 +2,21 @@
 
     python benchmarks/whole_run.py [MODEL]
 
-Exits with 1 if a bar is missed. One model is trained in one thread, from the first step to the last, alone and under a trace, in
-turns; of each step the fastest turn counts. The start and the report are left out. What is left on while it sleeps is too little to
-be told from a machine that is not always equally fast, so it is timed by itself, too, in the training's own steps. Memory is counted
-in 2,000 steps.
+Exits with 1 if a bar is missed. One model is trained in one thread, from the first step to the last, alone and under a trace, in two
+processes that take turns every ten steps. The start and the report are left out. What is left on while it sleeps is too little to be
+told from a machine that is not always equally fast, so it is timed by itself, too, in the training's own steps. Memory is counted in
+2,000 steps.
 """
 
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import mean, median
 
@@ -29,33 +31,56 @@ import dtypetrace
 from dtypetrace.capture import threads
 
 STEPS, VALIDATION = 2000, 200
-TURNS, BATCHES, CALLS, GROUP = 2, 10, 200, 10
-"""How often all steps are run alone and under a trace; batches of a validation; steps in which the hooks are timed, so
-many together."""
+PAIRS, BATCHES, CALLS, GROUP = 3, 10, 200, 10
+"""How often all steps are run alone and under a trace; batches of a validation; steps in which the hooks are timed; steps that
+are run, or timed, together."""
 
 
-def race(model: nn.Module, step: Callable[[], None]) -> tuple[list[float], list[float], dtypetrace.Trace]:
-    """Seconds of each step alone, and under a trace; and the last trace. A step has the validation that follows it."""
+def race(model: nn.Module, step: Callable[[], None]) -> tuple[float, float, int]:
+    """Seconds that all steps took alone, and under a trace; and how many of them were watched.
+
+    Two processes that are forked from this one, so that their memory is laid out alike, take turns every few steps: what
+    else slows the machine, or speeds it up, meets both.
+    """
     step()
-    best, trace = [[float("inf")] * STEPS, [float("inf")] * STEPS], None
-    for turn in range(TURNS):
-        for traced in (0, 1) if turn % 2 == 0 else (1, 0):  # a machine that grows slower favours neither
-            seconds = best[traced]
-            gc.collect()
-            with dtypetrace.trace(precision="values") if traced else nullcontext() as opened:
-                trace = opened or trace
-                for number in range(STEPS):
-                    begin = time.thread_time()
-                    step()
-                    if (number + 1) % VALIDATION == 0:
-                        model.eval()
-                        with torch.no_grad():
-                            for _ in range(BATCHES):
-                                step.forward()
-                        model.train()
-                    seconds[number] = min(seconds[number], time.thread_time() - begin)
-    assert trace is not None and not trace._watch.recorder.broken, trace.recording.not_seen
-    return *best, trace
+    forks = multiprocessing.get_context("fork")
+    spent, watched = [0.0, 0.0], 0
+    for _ in range(PAIRS):
+        runs = []
+        for traced in (False, True):
+            ours, theirs = forks.Pipe()
+            process = forks.Process(target=train, args=(model, step, traced, theirs))
+            process.start()
+            runs.append((process, ours))
+        for turn in range(STEPS // GROUP):
+            for number in (0, 1) if turn % 2 == 0 else (1, 0):
+                runs[number][1].send(None)
+                spent[number] += runs[number][1].recv()
+        _, watched = [pipe.recv() for _, pipe in runs]
+        for process, _ in runs:
+            process.join()
+    return *spent, watched
+
+
+def train(model: nn.Module, step: Callable[[], None], traced: bool, turns: Connection) -> None:
+    """Runs some steps each time that it is its turn, and says how many seconds of the processor they took; at the end, how
+    many of all were watched. A step has the validation that follows it."""
+    with dtypetrace.trace(precision="values") if traced else nullcontext() as trace:
+        for first in range(0, STEPS, GROUP):
+            turns.recv()
+            begin = time.process_time()
+            for number in range(first, first + GROUP):
+                step()
+                if (number + 1) % VALIDATION == 0:
+                    model.eval()
+                    with torch.no_grad():
+                        for _ in range(BATCHES):
+                            step.forward()
+                    model.train()
+            turns.send(time.process_time() - begin)
+    if trace is not None:
+        assert not trace._watch.recorder.broken, trace.recording.not_seen
+    turns.send(trace.windows.watched if trace is not None else 0)
 
 
 def asleep(step: Callable[[], None]) -> float:
@@ -109,13 +134,16 @@ def memory() -> tuple[int, int]:
 
 def rows(model: nn.Module, step: Callable[[], None]) -> list[Row]:
     """The rows of one work."""
-    plain, traced, trace = race(model, step)
-    added = sum(traced) - sum(plain)
-    usual = sorted(plain)[STEPS // 2]
+    plain, traced, watched = race(model, step)
+    usual = plain / (PAIRS * STEPS)
     return [
-        Row(f"{STEPS:,} steps under run, over unwatched", sum(traced) / sum(plain), ratio, 1.03, 1.01),
+        Row(f"{STEPS:,} steps under run, over unwatched", traced / plain, ratio, 1.03, 1.01),
         Row("  a step asleep, over unwatched", 1 + asleep(step) / usual, ratio, 1.003, 1.003),
-        Row(f"  {trace.windows.watched} watched steps and the rest add, in steps", added / usual, lambda v: f"{v:.1f}"),
+        Row(
+            f"  {watched} watched steps and the rest add, in steps",
+            (traced - plain) / usual / PAIRS,
+            lambda v: f"{v:.1f}",
+        ),
         Row("  milliseconds of a step", usual * 1e3, lambda v: f"{v:.1f}"),
     ]
 

@@ -406,12 +406,12 @@ def _is_needed(case: Case) -> bool:
         return False
     ops = case.recording.ops
     taken = [i for op in ops if tagged(op, "picks", "places") for i in op.inputs[1:]]
-    taken += [i for op in ops if op.op in _BY_PYTHON for i in op.inputs]
+    taken += [i for op in ops if op.op in _BY_PYTHON and not op.outputs for i in op.inputs]
     return any(i.event == event and i.dtype == case.culprit.dtype for i in taken)
 
 
 _POSITIONS = frozenset({"int32", "int64"})
-_BY_PYTHON = frozenset({"int", "__index__", "index"})
+_BY_PYTHON = frozenset({"int", "index"})
 
 
 def _severity(recording: Recording, refused: Refused) -> str:

@@ -1,5 +1,6 @@
 """Quantised numbers that are about as large as one step (DT203): a constant scales them before they are rounded to
-8-bit codes, most of whose range stays empty, and what the codes stand for is computed with.
+8-bit codes, most of whose range stays empty, and what the codes stand for is computed with. Or a cast to signed codes
+cuts off fractions that nothing has rounded: all numbers come nearer to zero.
 
 Few codes may be meant: of numbers that are scaled by what was computed from them, as in ternary weights, of numbers
 that a narrower limit cuts off, and of whole numbers, which rounding leaves as they are.
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .. import graph
-from ..records import FORWARD, Finding, Op, Operand, Origin, Tried
+from ..records import FORWARD, Finding, Op, Operand, Origin, Tried, Value
 from ..tables.dtypes import REAL
 from ..tables.operators import is_cast, is_move, tagged, writes
 from .advice import advise
@@ -22,6 +23,8 @@ _CODES = "int8", "uint8"
 _CHANGED = 0.04
 """How much rounding changes the root mean square of numbers, if its errors are a quarter of them or more: they add up
 to a twelfth of a step squared, and much of what is below half a step becomes zero."""
+_FEWEST, _MOST = 32, 0.5
+"""Sampled numbers of the shortest tensor of which it is told that a cast cuts them off; the share with a fraction."""
 _SAME = 1e-6
 _FAR = 64
 
@@ -33,13 +36,19 @@ def find(run: Run) -> Iterator[Finding]:
     for number, op in enumerate(run.ops):
         if op.outputs[:1] not in [(code,) for code in _CODES] or not is_cast(op) or op.phase not in FORWARD:
             continue
+        line = tuple((frame.file, frame.line) for frame in run.place(op).stack[:1])
+        if line in told or not _computed_with(run, number):
+            continue
+        if _cuts_off(run, number):
+            told.add(line)
+            yield _cut_off(run, run.values[number])
+            continue
         rounded = _rounded(run, op, sizes)
         given = run.ops[rounded].inputs[0].producer if rounded >= 0 else -1
         if given not in sizes or rounded not in sizes or not _scaled_by_a_constant(run, run.ops[given]):
             continue
         before, after = sizes[given], sizes[rounded]
-        line = tuple((frame.file, frame.line) for frame in run.place(op).stack[:1])
-        if abs(after / before - 1) >= _CHANGED and _computed_with(run, number) and line not in told:
+        if abs(after / before - 1) >= _CHANGED:
             told.add(line)
             yield _finding(run, op, before, after)
 
@@ -68,6 +77,16 @@ def _scaled_by_a_constant(run: Run, op: Op) -> bool:
     return len(others) == len(op.inputs) - 1 and made
 
 
+def _cuts_off(run: Run, number: int) -> bool:
+    """Whether a cast to signed codes cuts off the fractions of most numbers, which are a good part of their size. Who
+    adds one half before rounds so."""
+    v, op = run.values.get(number), run.ops[number]
+    cut = v is not None and v.exact >= _FEWEST and v.cut >= _MOST * v.exact and op.outputs[0] == "int8"
+    above = (n for i in op.inputs[-1:] for n in graph.first_operands(run.ops, i.producer))
+    limits = lambda n: is_move(run.ops[n]) or tagged(run.ops[n], "upper_bound", "lower_bound")
+    return cut and not tagged(run.ops[next((n for n in above if not limits(n)), number)], "sum")
+
+
 def _computed_with(run: Run, number: int) -> bool:
     """Whether codes become floating numbers again, which are scaled or multiplied."""
     stays = lambda n: run.moves(n) or tagged(run.ops[n], "join", "store")
@@ -77,6 +96,18 @@ def _computed_with(run: Run, number: int) -> bool:
     widened = [n for n in below if is_cast(run.ops[n]) and run.ops[n].outputs[0] in REAL]
     uses = [n for n, _ in run.below(widened, run.moves, _FAR)]
     return any(tagged(run.ops[n], "scale", "product", "matmul") for n in uses)
+
+
+def _cut_off(run: Run, v: Value) -> Finding:
+    op, made = run.ops[v.op], run.ops[v.op].outputs[0]
+    place, source = run.place(op), op.inputs[-1].dtype
+    origin = Origin("cast", None, op.op, place, True)
+    culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
+    fix = advise(place, f"round the numbers before they are cast to {made}", "the cast makes each of them smaller")
+    said = f"{v.cut:,} of {v.exact:,} sampled numbers had a fraction, which {made} cuts off"
+    title = f"a cast to {made} cuts off what should be rounded"
+    found = found_at(run, op, "DT203", culprit, fix, source=source, made=made, how="cast", said=said, title=title)
+    return replace(found, tried=Tried(op.op, place, v.cut / v.exact, 0.0, "spoilt"))
 
 
 def _finding(run: Run, op: Op, before: float, after: float) -> Finding:

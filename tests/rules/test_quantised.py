@@ -13,7 +13,19 @@ _LOST = {
     "a cache": "cache = torch.zeros(4, 64, 32, dtype=torch.int8)\nfor i in range(4):\n"
     "    cache[i] = (x * 0.5 / 1.0).round().to(torch.int8)\ny = (cache.float() * 2.0) @ w",
 }
+_CUT_OFF = {
+    "four bits": "scale = w.abs().amax() / 7\ncodes = (w / scale).clamp(-7, 7).to(torch.int8)\ny = x @ (codes.float() * scale)",
+    "a scale of each row": "scale = x.abs().amax(-1, keepdim=True) / 15\ncodes = torch.clamp(x / scale, -15, 15).char()\n"
+    "y = (codes.float() * scale) @ w",
+    "codes that are stored": "codes = torch.empty(64, 32, dtype=torch.int8)\nscale = x.abs().amax() / 7\n"
+    "codes.copy_((x / scale).to(torch.int8))\ny = (codes.to(torch.bfloat16) * scale.bfloat16()).float() @ w",
+}
 _MEANT = {
+    "half a step added": "scale = w.abs().amax() / 7\ncodes = (w / scale + 0.5 * w.sign()).clamp(-7, 7).to(torch.int8)\n"
+    "y = x @ (codes.float() * scale)",
+    "eight bits": "scale = w.abs().amax() / 127\ncodes = (w / scale).clamp(-127, 127).to(torch.int8)\ny = x @ (codes.float() * scale)",
+    "rounded at random": "scale = w.abs().amax() / 7\ncodes = (w / scale + torch.rand_like(w)).floor().to(torch.int8)\n"
+    "y = x @ (codes.float() * scale)",
     "a scale of the numbers": "scale = x.abs().amax() / 127\ncodes = (x / scale).round().to(torch.int8)\n"
     "y = (codes.float() * scale) @ w",
     "a scale of each row": "scale = x.abs().amax(-1, keepdim=True) / 127\ncodes = (x / scale).round().to(torch.int8)\n"
@@ -41,6 +53,12 @@ def found(tmp_path, text):
 
 @pytest.mark.parametrize("text", _LOST.values(), ids=_LOST)
 def test_codes_of_which_next_to_none_are_used(text, tmp_path):
+    ((code, line),) = found(tmp_path, text)
+    assert code == "DT203" and ("int8" in line or "char" in line)
+
+
+@pytest.mark.parametrize("text", _CUT_OFF.values(), ids=_CUT_OFF)
+def test_codes_that_are_cut_off_and_not_rounded(text, tmp_path):
     ((code, line),) = found(tmp_path, text)
     assert code == "DT203" and ("int8" in line or "char" in line)
 

@@ -2,10 +2,10 @@
 
     python benchmarks/whole_run.py [MODEL]
 
-Exits with 1 if a bar is missed. One model is trained in one thread, from the first step to the last, alone and under a trace, in two
-processes that take turns every ten steps. The start and the report are left out. What is left on while it sleeps is too little to be
-told from a machine that is not always equally fast, so it is timed by itself, too, in the training's own steps. Memory is counted in
-2,000 steps.
+Exits with 1 if a bar is missed. One model is trained in one thread, from the first step to the last, twice alone and once under a
+trace, in three processes that take turns every ten steps. The start and the report are left out. What is left on while it sleeps is
+too little to be told from processes that are not equally fast, so it is timed by itself, too, in the training's own steps. Memory is
+counted in 2,000 steps.
 """
 
 from __future__ import annotations
@@ -31,35 +31,40 @@ import dtypetrace
 from dtypetrace.capture import threads
 
 STEPS, VALIDATION = 2000, 200
-PAIRS, BATCHES, CALLS, GROUP = 3, 10, 200, 10
+ROUNDS, BATCHES, CALLS, GROUP = 3, 10, 200, 10
 """How often all steps are run alone and under a trace; batches of a validation; steps in which the hooks are timed; steps that
 are run, or timed, together."""
 
 
-def race(model: nn.Module, step: Callable[[], None]) -> tuple[float, float, int]:
-    """Seconds that all steps took alone, and under a trace; and how many of them were watched.
+def race(model: nn.Module, step: Callable[[], None]) -> tuple[list[list[float]], int]:
+    """Seconds that all steps took, in each round: alone, alone in another process, and under a trace; and how many of them
+    were watched.
 
-    Two processes that are forked from this one, so that their memory is laid out alike, take turns every few steps: what
-    else slows the machine, or speeds it up, meets both.
+    The processes are forked from this one, so that their memory is laid out alike, and take turns every few steps: what
+    else slows the machine, or speeds it up, meets all. Two that do the same still differ: by what the first two do,
+    what the third adds can be told.
     """
     step()
     forks = multiprocessing.get_context("fork")
-    spent, watched = [0.0, 0.0], 0
-    for _ in range(PAIRS):
+    rounds, watched = [], 0
+    for _ in range(ROUNDS):
         runs = []
-        for traced in (False, True):
+        for traced in (False, False, True):
             ours, theirs = forks.Pipe()
             process = forks.Process(target=train, args=(model, step, traced, theirs))
             process.start()
             runs.append((process, ours))
+        spent = [0.0] * len(runs)
         for turn in range(STEPS // GROUP):
-            for number in (0, 1) if turn % 2 == 0 else (1, 0):
-                runs[number][1].send(None)
-                spent[number] += runs[number][1].recv()
-        _, watched = [pipe.recv() for _, pipe in runs]
+            for number in range(turn, turn + len(runs)):
+                pipe = runs[number % len(runs)][1]
+                pipe.send(None)
+                spent[number % len(runs)] += pipe.recv()
+        *_, watched = [pipe.recv() for _, pipe in runs]
         for process, _ in runs:
             process.join()
-    return *spent, watched
+        rounds.append(spent)
+    return rounds, watched
 
 
 def train(model: nn.Module, step: Callable[[], None], traced: bool, turns: Connection) -> None:
@@ -132,16 +137,21 @@ def memory() -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-def rows(model: nn.Module, step: Callable[[], None]) -> list[Row]:
-    """The rows of one work."""
-    plain, traced, watched = race(model, step)
-    usual = plain / (PAIRS * STEPS)
-    return [
+def rows(model: nn.Module, step: Callable[[], None]) -> tuple[str, list[Row]]:
+    """How much the rounds of one work differ, and its rows."""
+    rounds, watched = race(model, step)
+    first, second, traced = map(sum, zip(*rounds))
+    plain = (first + second) / 2
+    usual = plain / (ROUNDS * STEPS)
+    spread = lambda ratios: f"{min(ratios):.3f}x to {max(ratios):.3f}x"
+    single = spread([2 * c / (a + b) for a, b, c in rounds])
+    note = f"in single rounds {single}; one unwatched process over the other {spread([b / a for a, b, _ in rounds])}"
+    return note, [
         Row(f"{STEPS:,} steps under run, over unwatched", traced / plain, ratio, 1.03, 1.01),
         Row("  a step asleep, over unwatched", 1 + asleep(step) / usual, ratio, 1.003, 1.003),
         Row(
             f"  {watched} watched steps and the rest add, in steps",
-            (traced - plain) / usual / PAIRS,
+            (traced - plain) / usual / ROUNDS,
             lambda v: f"{v:.1f}",
         ),
         Row("  milliseconds of a step", usual * 1e3, lambda v: f"{v:.1f}"),
@@ -185,9 +195,9 @@ def main() -> int:
     torch.set_num_threads(1)
     missed = False
     for name in sys.argv[1:] or MODELS:
-        found = rows(*MODELS[name]())
+        note, found = rows(*MODELS[name]())
         missed |= any(r.verdict == "MISSED" for r in found)
-        print(table(f"{name}, on the CPU", found), flush=True)
+        print(table(f"{name}, on the CPU", found), note, sep="\n", flush=True)
     early, late = memory()
     print(f"objects after 500 steps {early:,}, after {STEPS:,} {late:,}")
     return int(missed or late > early + 50)

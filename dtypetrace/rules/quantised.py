@@ -16,6 +16,7 @@ from ..records import FORWARD, Finding, Op, Operand, Origin, Tried, Value
 from ..tables.dtypes import REAL
 from ..tables.operators import is_cast, is_move, tagged, writes
 from .advice import advise
+from .no_gradient import cut_of
 from .run_facts import Run
 from .silent_findings import found_at
 
@@ -39,7 +40,7 @@ def find(run: Run) -> Iterator[Finding]:
         line = tuple((frame.file, frame.line) for frame in run.place(op).stack[:1])
         if line in told or not _computed_with(run, number):
             continue
-        if _cuts_off(run, number):
+        if _cuts_off(run, number) and not _parts_from_gradients(run, number):
             told.add(line)
             yield _cut_off(run, run.values[number])
             continue
@@ -85,6 +86,11 @@ def _cuts_off(run: Run, number: int) -> bool:
     above = (n for i in op.inputs[-1:] for n in graph.first_operands(run.ops, i.producer))
     limits = lambda n: is_move(run.ops[n]) or tagged(run.ops[n], "upper_bound", "lower_bound")
     return cut and not tagged(run.ops[next((n for n in above if not limits(n)), number)], "sum")
+
+
+def _parts_from_gradients(run: Run, number: int) -> bool:
+    """Whether a cast also cuts parameters off that should learn: that is told of it (DT305), and weighs more."""
+    return any(not u.gradient_dtype and cut_of(run.recording, u).op == number for u in run.recording.updates)
 
 
 def _computed_with(run: Run, number: int) -> bool:

@@ -63,6 +63,15 @@ def test_codes_that_are_cut_off_and_not_rounded(text, tmp_path):
     assert code == "DT203" and ("int8" in line or "char" in line)
 
 
+def test_codes_that_also_cut_parameters_off_are_told_as_that(tmp_path):
+    text = (
+        "coder, w = nn.Linear(32, 8), nn.Parameter(w.T)\noptimizer = torch.optim.SGD([*coder.parameters(), w], lr=0.01)\n"
+        "for _ in range(3):\n    codes = (coder(x) * 8).to(torch.int8)\n    y = (codes.float() / 8) @ w\n"
+        "    y.square().mean().backward()\n    optimizer.step()\n    optimizer.zero_grad()"
+    )
+    assert [code for code, _ in found(tmp_path, text)] == ["DT305"]
+
+
 @pytest.mark.parametrize("text", _MEANT.values(), ids=_MEANT)
 def test_quantisation_as_it_is_meant(text, tmp_path):
     assert found(tmp_path, text) == []

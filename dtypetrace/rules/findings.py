@@ -31,7 +31,7 @@ from ..records import (
     Ruling,
     Witness,
 )
-from ..source import editing, expressions, operands
+from ..source import editing, expressions, operands, regions
 from ..source.operands import CallOperand
 from ..source.patch import disjoint
 from ..tables import autocast, refusals
@@ -392,10 +392,26 @@ def _since_written(case: Case) -> tuple[Operand, tuple[FlowStep, ...]]:
     if _is_needed(case):
         at = Origin("factory", None, case.refused.op, case.site)
         return replace(case.culprit, origin=at), case.flow[-1:]
+    if (region := _left_region(case)) is not None:
+        at = Origin("autocast", case.origin.name, "autocast", region, True)
+        return replace(case.culprit, origin=at), case.flow
     if case.written < 0:
         return case.culprit, case.flow
     origin = graph.origin(case.recording, case.written, None, case.origin.name)
     return replace(case.culprit, origin=origin), (*graph.flow(case.recording, case.written), *case.flow)
+
+
+def _left_region(case: Case) -> Place | None:
+    """The autocast region that the culprit left, where a function called in it computed the culprit: that function
+    computes as it is told, and the region ends too early for what meets its result. None where there is none; where the
+    region's own lines compute it, these decided what leaves it."""
+    refused, text, place = case.refused, case.recording.text, case.origin.place
+    if case.origin.kind != "autocast" or refused.autocast or refused.wants != "agree" or refused.phase not in FORWARD:
+        return None
+    region = regions.statement(text, place)
+    if region is None or any(region == outer for outer, _ in regions.around(text, case.site)):
+        return None  # it has not ended: another one inside it is off
+    return region if any(frame.user for frame in place.stack[: -len(region.stack)]) else None
 
 
 def _is_needed(case: Case) -> bool:

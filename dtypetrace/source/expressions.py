@@ -392,12 +392,6 @@ def _targets(node: Assignment) -> list[ast.AST]:
     return [t for target in targets for t in ast.walk(target) if isinstance(t, (ast.Name, ast.Attribute))]
 
 
-def enclosing_with(text: ProgramText, frame: Frame, word: str) -> tuple[ast.With | ast.AsyncWith, ast.expr] | None:
-    """The innermost ``with`` statement around the frame's line, and its item that mentions a name (``autocast``)."""
-    around = all_enclosing(text, frame, word)
-    return next(((s, item) for s, item in around if isinstance(s, (ast.With, ast.AsyncWith))), None)
-
-
 def all_enclosing(text: ProgramText, frame: Frame, word: str) -> list[tuple[ast.stmt, ast.expr]]:
     """The ``with`` statements and decorated functions around the frame's line, the innermost first, each with its item
     or decorator that mentions a name."""

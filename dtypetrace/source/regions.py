@@ -8,18 +8,21 @@ from collections.abc import Iterator
 from ..records import Edit, Frame, Place
 from ..records.text import ProgramText
 from .editing import torch_name
-from .expressions import all_enclosing, enclosing_with, expression_at, function_around
+from .expressions import all_enclosing, expression_at, function_around
 from .operands import located
 
 AUTOCAST = "autocast"
 
 
 def body(text: ProgramText, place: Place) -> Place | None:
-    """The place from the first frame that is in the body of a ``with autocast`` statement outwards; None where none
-    is."""
-    levels = (n for n, frame in enumerate(place.stack) if enclosing_with(text, frame, AUTOCAST) is not None)
-    level = next(levels, None)
-    return Place(place.stack[level:]) if level is not None else None
+    """The place from the first frame outwards whose function is not as a whole in a region: in the body of a ``with
+    autocast`` statement, or at the call of a decorated function; None where there is none."""
+    for level, frame in enumerate(place.stack):
+        found = next(iter(all_enclosing(text, frame, AUTOCAST)), None)
+        if found is not None:
+            inner = level if isinstance(found[0], (ast.With, ast.AsyncWith)) else level + 1
+            return Place(place.stack[inner:]) if place.stack[inner:] else None
+    return None
 
 
 def statement(text: ProgramText, place: Place) -> Place | None:

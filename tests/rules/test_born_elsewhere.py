@@ -228,6 +228,37 @@ IN_TWO_DTYPES = """
     net(torch.ones(1, 4))
     net.double()(torch.ones(1, 4).double())
 """
+LEFT_A_REGION = """
+    class Mixer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 4))
+        def forward(self, x):
+            return (x @ self.weight).relu()
+    class Tower(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Mixer(), Mixer()
+            self.head = nn.Linear(4, 2)
+        FEATURES
+    tower = Tower()
+    y = tower.features(torch.ones(3, 4))
+    HEAD  #@
+"""
+DECORATED = """@torch.autocast("cpu", dtype=torch.bfloat16)  #!
+        def features(self, x):
+            return self.second(self.first(x)) * 2"""
+OF_AMP = DECORATED.replace("torch.autocast", "torch.amp.autocast")
+OPENED = """def features(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):  #!
+                x = self.first(x)
+                x = self.second(x)
+            return x * 2"""
+LEFT = {
+    "a decorated method": (DECORATED, "tower.head(y)"),
+    "a method that torch.amp decorates, and a product": (OF_AMP, "torch.ones(2, 3) @ y"),
+    "a region inside a method": (OPENED, "tower.head(y)"),
+}
 PROGRAMS = {
     "a model that ran in float32 before": (IN_TWO_DTYPES, "args -> args.to(next(self.mlp.parameters()).dtype)"),
     "a parameter that autocast leaves": (TOKEN, "x -> x.to(torch.float32)"),  # not what is trained is narrowed
@@ -264,6 +295,10 @@ PROGRAMS = {
 }
 
 
+def left(features: str, head: str) -> str:
+    return LEFT_A_REGION.replace("FEATURES", features).replace("HEAD", head)
+
+
 def marked(program: programs.Program, mark: str) -> set[int]:
     return {n for n, line in enumerate(program.text.splitlines(), 1) if mark in line.partition("  #")[2]}
 
@@ -276,3 +311,20 @@ def test_where_it_was_born(text, edit, tmp_path):
     assert {f.line for f in finding.site.stack} & marked(program, "@")
     if edit is not None:
         assert [f"{e.before} -> {e.after}" for e in finding.fix.edits] == [edit]
+
+
+@pytest.mark.parametrize(("features", "head"), LEFT.values(), ids=LEFT)
+def test_a_region_that_ends_too_early(features, head, tmp_path):
+    program = programs.run(tmp_path, "import torch\n" + textwrap.dedent(left(features, head)))
+    finding = program.findings[0]
+    assert {finding.culprit.origin.place.user_frame.line} == marked(program, "!")
+    edits = [(program.text.splitlines()[e.start[0] - 1].strip(), e.after) for e in finding.fix.edits]
+    at_call = (head + "  #@", "y.to(torch.float32)")
+    where_it_leaves = ("y = tower.features(torch.ones(3, 4))", "tower.features(torch.ones(3, 4)).to(torch.float32)")
+    assert edits == [at_call if features == OPENED else where_it_leaves]
+
+
+def test_what_the_lines_of_a_region_computed_was_decided_there(tmp_path):
+    own = DECORATED.replace("  #!", "").replace("self.second(self.first(x)) * 2", "self.first(x) @ torch.eye(4)  #!")
+    program = programs.run(tmp_path, "import torch\n" + textwrap.dedent(left(own, "tower.head(y)")))
+    assert {program.findings[0].culprit.origin.place.user_frame.line} == marked(program, "!")

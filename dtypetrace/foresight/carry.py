@@ -113,7 +113,7 @@ class Replay:
         if event is not None and (read := self._read(event)) is not None:
             return self._of_read(read)
         for cast in self._unchanged.get(_made(operand), ()):
-            if cast.dtype == operand.dtype and cast.module == op.module and self._together(cast.place, op.place):
+            if cast.dtype == operand.dtype and self._together(cast, op):
                 read = self._read(Event("cast", cast.op, cast.place, cast.module, (), cast.dtype, reads=cast.reads))
                 return self._of_read(read) if read is not None else cast.dtype
         return dtype
@@ -134,10 +134,12 @@ class Replay:
             found.setdefault((cast.producer, cast.event if cast.producer < 0 else -1), []).append(cast)
         return found
 
-    def _together(self, one: int, other: int) -> bool:
-        """Whether two places are in the same function."""
-        frames = [graph.place_of(self.recording, n).stack[:1] for n in (one, other)]
-        return all(frames) and len({(f[0].file, f[0].function) for f in frames}) == 1
+    def _together(self, cast: Unchanged, op: Op) -> bool:
+        """Whether a cast and an op are in the same function, of the same module or, where that calls a part of its
+        own, called from the same lines."""
+        stacks = [graph.place_of(self.recording, one.place).stack for one in (cast, op)]
+        inside = cast.module == op.module or stacks[0][1:] == stacks[1][1:]
+        return inside and all(stacks) and len({(s[0].file, s[0].function) for s in stacks}) == 1
 
     def result_of(self, producer: int, recorded: str, event: int, user: int = -1) -> str:
         """The dtype of an op's result where it is used, given the result's recorded dtype."""

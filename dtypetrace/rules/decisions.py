@@ -18,7 +18,7 @@ from ..tables.dtypes import DTYPES, HALF, REAL, narrower
 from ..tables.operators import is_cast, is_move, tagged, writes
 from .advice import advise
 from .checks import born_otherwise
-from .flows import feeds_pole
+from .flows import feeds_pole, tells_apart
 from .losses import BY_ERROR, KEPT, LOST, ROUNDING, Cause, Losses
 from .run_facts import Run
 from .silent_findings import found_at
@@ -61,7 +61,8 @@ def choices(losses: Losses) -> list[int]:
             continue
         if is_cast(op):
             counts = p.others >= _OTHERS and not _on_bounds(losses, number)
-            counts = counts and (_serves_as_index(losses, number) or _counts_out(losses, number))
+            used = _serves_as_index(losses, number) or _tells_apart(losses, number)
+            counts = counts and (used or _counts_out(losses, number))
         elif op.outputs[:1] == ("bool",):
             zero = _made_zero(losses, number)
             # what is zero beside others is nothing, but not what one divides by
@@ -170,6 +171,13 @@ def _serves_as_index(losses: Losses, number: int) -> bool:
     below = ((ops[n], taken) for n, taken in losses.run.below([number], still, _FAR))
     used = lambda op, taken: any(i.dtype in REAL for i in op.inputs) or 1 in taken
     return any(tagged(op, "picks", "places") and used(op, taken) for op, taken in below)
+
+
+def _tells_apart(losses: Losses, number: int) -> bool:
+    """Whether things are told apart by integers of rounded numbers. What was an integer before it was rounded is told
+    where that was (``integers``)."""
+    rounded = losses.rounded(number) if tells_apart(losses.run, number) else -1
+    return rounded >= 0 and all(i.dtype in REAL for i in losses.run.ops[rounded].inputs)
 
 
 _PLACED = "sum", "difference", "lower_bound", "upper_bound", "picks"

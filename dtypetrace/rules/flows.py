@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..records import UNWATCHED, Op
 from ..source import expressions
 from ..tables.dtypes import NARROW, REAL
-from ..tables.operators import tagged
+from ..tables.operators import is_cast, is_move, tagged
 from .run_facts import Run
 
 
@@ -51,7 +51,7 @@ def reads(op: Op) -> bool:
 
 _PASS = "total", "sum", "lower_bound", "matmul", "product", "root"
 """Tags of what passes a zero on towards a function that is infinite there."""
-_MOST_ABOVE = 64
+_FAR = 64
 
 
 def feeds_pole(run: Run, number: int) -> bool:
@@ -60,5 +60,12 @@ def feeds_pole(run: Run, number: int) -> bool:
     In a loop of products each call loses a little, until one loses all that is left.
     """
     on = lambda n: run.moves(n) or tagged(run.ops[n], *_PASS)
-    below = run.below([number], on, _MOST_ABOVE)
+    below = run.below([number], on, _FAR)
     return any(run.is_pole(n) and len(run.ops[n].inputs) - 1 in taken for n, taken in below)
+
+
+def tells_apart(run: Run, number: int) -> bool:
+    """Whether a program tells things apart by integers, or by what they add up to."""
+    whole = lambda op: is_cast(op) and not {*op.outputs} & REAL
+    stays = lambda n: is_move(run.ops[n]) or whole(run.ops[n]) or tagged(run.ops[n], "sum", "product")
+    return any(tagged(run.ops[n], "keys") for n, _ in run.below([number], stays, _FAR))

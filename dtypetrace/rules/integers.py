@@ -40,6 +40,7 @@ from . import whole_sums, wrapped
 from .advice import advise
 from .case import one
 from .checks import sound
+from .flows import tells_apart
 from .run_facts import Run, argument_of
 from .silent_findings import found_at
 
@@ -105,7 +106,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
         return wrapped.inverted(run, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
     if not floats:
         holds = [v.op, *(_base(run, op) if writes(op) else ())]
-        counts = _quantities(run, holds) or v.cut >= _COLLIDED * v.exact and _are_keys(run, v.op)
+        counts = _quantities(run, holds) or v.cut >= _COLLIDED * v.exact and tells_apart(run, v.op)
         counts = counts or tagged(op, "matmul", "sign") and _are_ranked(run, v.op) or _is_counter(run, v, op)
         counts = counts or _is_read_by_size(run, v, op)
         return _wrapped(run, v, op) if counts and not _is_phase(run, v.op) else None
@@ -201,13 +202,6 @@ def _by_size(run: Run, number: int) -> bool:
     return tagged(run.ops[number], *_OF_SIZE) and not rest
 
 
-def _are_keys(run: Run, number: int) -> bool:
-    """Whether a program tells things apart by integers, or by what they add up to."""
-    whole = lambda op: is_cast(op) and not {*op.outputs} & REAL
-    stays = lambda n: is_move(run.ops[n]) or whole(run.ops[n]) or tagged(run.ops[n], "sum", "product")
-    return any(tagged(run.ops[n], "keys") for n, _ in run.below([number], stays, _FAR))
-
-
 def _are_ranked(run: Run, number: int) -> bool:
     """Whether a program orders integers, or what they add up to, or takes the largest: hashes may be ordered, but
     products of matrices are scores, and what is turned positive, or around, is a size."""
@@ -257,7 +251,7 @@ def _unchecked(run: Run, number: int) -> bool:
     bounded = (user for n in above for user in run.users[n])
     if any(tagged(run.ops[n], "compare", "lower_bound", "upper_bound") for n in (*below, *bounded)):
         return False
-    return _are_keys(run, number) or _quantities(run, [number])
+    return tells_apart(run, number) or _quantities(run, [number])
 
 
 def _all_zero(run: Run, v: Value, op: Op) -> bool:
@@ -403,7 +397,7 @@ def _joined(run: Run, op: Op) -> Op | None:
 
 
 def _wrapped(run: Run, v: Value, op: Op) -> Finding:
-    return wrapped.find(run, v, op, keys=_are_keys(run, v.op))
+    return wrapped.find(run, v, op, keys=tells_apart(run, v.op))
 
 
 def _store_of(run: Run, v: Value, op: Op) -> int:

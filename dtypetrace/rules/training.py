@@ -8,13 +8,15 @@ from math import prod
 from typing import NamedTuple
 
 from .. import graph
-from ..records import FORWARD, Finding, FlowStep, Operand, Origin, Recording, Update
+from ..foresight import DtypeChange
+from ..records import FORWARD, Edit, Finding, FlowStep, Operand, Origin, Recording, Update
 from ..source import editing
 from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import quoted
 from ..tables.operators import tagged, writes
 from . import compensated, titles, wide_weights
 from .advice import advise
+from .checks import sound
 from .mechanisms import LEAST_STEPS, Mechanism, cancelled, lost_state, lost_states, mechanism, vanishes
 from .run_facts import Run
 from .silent_findings import At, silent_finding
@@ -68,7 +70,7 @@ def find(run: Run) -> Iterator[Finding]:
         if code == "DT304" and (u.event in later or u.moved and u.event in drawn):
             continue
         if code is not None and not cancelled(u, recording.updates):
-            decided = _decided(recording, u).origin.place
+            decided = _decided(run, u).origin.place
             groups.setdefault((code, u.dtype, decided.stack[-3:], u.place), []).append((u, m))
     explained = {members[0][0].place for (code, *_), members in groups.items() if code in ("DT303", "DT304")}
     for key, members in groups.items():
@@ -80,7 +82,7 @@ def find(run: Run) -> Iterator[Finding]:
         quiet = 0 if code == "DT305" else sum(m.name == "zero gradient" for _, m in same_place)
         dead = all(u.moved == 0 for u, _ in same_place)
         few = code == "DT304" and not dead and _few(recording)
-        yield _finding(recording, _Group(code, tuple(members), quiet, dead, few))
+        yield _finding(run, _Group(code, tuple(members), quiet, dead, few))
 
 
 def _drawn(run: Run) -> frozenset[int]:
@@ -155,15 +157,34 @@ class _Decided(NamedTuple):
     origin: Origin
     state: str = ""
     """The state's name; empty where it is the parameter's own."""
+    copy: int = -1
+    """The op that copied what is trained from other numbers, whose dtype was not chosen for training; else -1."""
 
 
-def _decided(recording: Recording, u: Update) -> _Decided:
+def _decided(run: Run, u: Update) -> _Decided:
+    recording = run.recording
     if u.dtype not in HALF and (lost := next(lost_states(u), None)) is not None:
         return _Decided(lost.event, lost.dtype, graph.origin(recording, lost.event, lost.dtype, lost.name), lost.name)
+    if (copy := _copied(run, u)) >= 0:
+        return _Decided(u.event, u.dtype, graph.ran(recording, run.ops[copy]), copy=copy)
     return _Decided(u.event, u.dtype, born(recording, u))
 
 
-def _finding(recording: Recording, group: _Group) -> Finding:
+def _copied(run: Run, u: Update) -> int:
+    """The op that made what is trained, but is no model's parameter, from numbers that had its dtype before, such as a
+    prompt that begins as some of a frozen model's embeddings; -1 for none."""
+    if u.dtype not in HALF or any(f".{p.name}".endswith(f".{u.name}") for p in run.recording.parameters):
+        return -1
+    steps = (op for op in run.ops if op.phase == "optimizer")
+    taken = (i for op in steps for i in op.inputs if (i.event, i.shape) == (u.event, u.shape))
+    made = next((i.producer for i in taken if i.producer >= 0), -1)
+    if made < 0 or run.ops[made].phase not in FORWARD or writes(run.ops[made]):
+        return -1
+    return made if any(i.dtype == u.dtype for i in run.ops[made].inputs) else -1
+
+
+def _finding(run: Run, group: _Group) -> Finding:
+    recording = run.recording
     worst, m = group.worst
     code, updates = group.code, [u for u, _ in group.members]
     if code == "DT303" and not any(lost_state(u) or vanishes(u.eps, u.dtype) for u in updates):
@@ -174,8 +195,14 @@ def _finding(recording: Recording, group: _Group) -> Finding:
         for n, u in enumerate(updates[:MOST_SHOWN])
     )
     culprit = next((o for o in operands if o.name == worst.name), None)
-    event, dtype, origin, state = _decided(recording, worst)
-    if state:
+    event, dtype, origin, state, copy = _decided(run, worst)
+    if culprit is not None and copy >= 0:
+        culprit = replace(culprit, origin=origin)
+    edits = _wide_copy(run, copy)
+    if edits:
+        made = f"{dtype} weights, {worst.name}, are made here from others"
+        fix = advise(origin.place, "copy them in float32: they are trained", edits=edits)
+    elif state:
         made = f"{dtype} is decided here for {quoted(state)}, in the optimizer's state"
         culprit = Operand(0, state, dtype, worst.shape, "", None, origin)
         edit = editing.at_birth(recording, origin.kind, origin.place, "float32") if origin.place.stack else None
@@ -200,6 +227,12 @@ def _finding(recording: Recording, group: _Group) -> Finding:
         notes=_notes(group),
         weights=[u.name for u in updates],
     )
+
+
+def _wide_copy(run: Run, copy: int) -> tuple[Edit, ...]:
+    """The edit that makes what is trained float32 where it is copied; none where something objects."""
+    edits = editing.at_results(run.recording, [copy], "float32") if copy >= 0 else ()
+    return edits if sound(run, edits, DtypeChange(results={copy: "float32"})) else ()
 
 
 def _what(code: str, u: Update, still: bool) -> str:

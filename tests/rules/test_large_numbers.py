@@ -37,6 +37,26 @@ def test_integers_of_rounded_numbers_that_serve_as_indices(places, codes, tmp_pa
     assert [f.code for f in program.findings if f.severity != "note"] == codes
 
 
+TOLD_APART = {
+    "voxels": "cells = ((far - far.min()) / 0.1).floor().int()  # whole\nprint(len(torch.unique(cells)))",
+    "cells that hold something": "cells = ((far - far.min()) * 10).long()  # whole\nprint((cells.bincount() > 0).sum())",
+    "cells that were there before": "cells = ((far - far.min()) // 0.1).long()  # whole\n"
+    "print(torch.isin(cells, torch.arange(0, 200, 2)).sum())",
+    "runs of the same": "cells = ((far.sort().values - far.min()) * 10).int()  # whole\n"
+    "print(len(torch.unique_consecutive(cells)))",
+}
+
+
+@pytest.mark.parametrize("text", TOLD_APART.values(), ids=TOLD_APART)
+@pytest.mark.parametrize(("origin", "codes"), [(5_412_340, ["DT308"]), (40, [])])
+def test_integers_of_rounded_numbers_by_which_things_are_told_apart(origin, codes, text, tmp_path):
+    made = f"far = ({origin} + 20 * torch.rand(4000, dtype=torch.float64)).float()  # cast\n"
+    program = programs.run(tmp_path, made + text, before="torch.manual_seed(0)", numerics=True)
+    found = [f for f in program.findings if f.severity != "note"]
+    assert [f.code for f in found] == codes
+    assert all(program.at(f.culprit.origin.place).endswith("# cast") for f in found)
+
+
 DIGITS = {
     "the time between two steps": (
         "last = None\nfor i in range(9):\n    now = torch.tensor(1.6e9 + 0.01 * i)  # born\n"

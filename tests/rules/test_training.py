@@ -576,3 +576,43 @@ def test_wide_weights_may_become_nan_by_a_state_that_is_kept_small(kept, scale, 
     for f in p.findings[: len(codes)]:
         assert (f.severity, f.culprit.name, f.culprit.dtype) == ("error", "square", "float16")
         assert f.culprit.origin.line == p.line("torch.zeros_like(p")
+
+
+COPIES = {
+    "a prompt that begins as embeddings": "start = net[0](torch.arange(4)).detach()\nx = start.clone().requires_grad_(True)",
+    "noise like an image's latents": "latents = net[0].weight[:4].half()\nx = torch.zeros_like(latents).requires_grad_()",
+    "one row, for a new word": "x = net[0].weight[:4].detach().clone()\nx.requires_grad_(True)",
+    "the mean of what is known": "x = nn.Parameter(net[0].weight.detach().view(4, 4, 8).mean(1))",
+}
+TRAINED_COPY = """
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(8, 2)
+
+    def forward(self, given):
+        given = given.to(torch.float16)
+        return self.project(given)
+
+net = nn.Sequential(nn.Embedding(16, 8), Encoder()).half().requires_grad_(False)  # cast
+{copy}
+optimizer = torch.optim.Adam([x], lr=1e-2)
+for _ in range(5):
+    (net[1](x).float().square().mean() * 1e-3).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
+def test_what_is_trained_as_a_copy_of_frozen_weights_is_made_wide_where_it_is_copied(copy, tmp_path):
+    p = programs.run(tmp_path, TRAINED_COPY.format(copy=copy), numerics=True)
+    (found,) = [f for f in p.findings if f.severity != "note"]
+    assert found.code == "DT303" and p.at(found.culprit.origin.place).split(" = ")[0] == "x"
+    again = p.text
+    for edit in found.fix.edits:
+        again = again.replace(edit.before, edit.after)
+    assert again != p.text
+    assert not [
+        f for f in programs.run(tmp_path, again, numerics=True, name="again.py").findings if f.severity != "note"
+    ]

@@ -369,6 +369,7 @@ def record(
             derived=scene.derived,
             backward=recorder.backward_place if scene.derived and scene.forward_op >= 0 else -1,
             predicted=recorder.predicts,
+            beside=() if scene.derived else tuple(_beside(recorder, (f for f, _ in stack))),
         )
 
     number = recorder.refusals.add(key, error, make)
@@ -388,6 +389,18 @@ def note_callers(recorder: Session, error: BaseException, number: int) -> None:
         if was == where
     ]
     recorder.refusals.update(number, held=tuple(held))
+
+
+def _beside(recorder: Session, frames: Iterable[FrameType]) -> Iterator[tuple[str, str]]:
+    """The tensors that the function has which made a call, and their dtypes."""
+    frame = next((f for f in frames if not recorder.places.hidden(f.f_code.co_filename)), None)
+    known = variables(frame) if frame is not None else {}
+    own = getattr(known.get("self"), "__dict__", {})
+    kept = [own, *(own[name] for name in ("_parameters", "_buffers") if isinstance(own.get(name), dict))]
+    attributes = ((f"self.{name}", value) for held in kept for name, value in held.items())
+    for name, value in (*known.items(), *attributes):
+        if issubclass(type(value), Tensor):
+            yield name, dtype_name(value.dtype)
 
 
 def _keep_policy(recorder: Session, root: nn.Module | None, place: int) -> None:

@@ -269,6 +269,9 @@ class Refused:
     held: tuple[tuple[int, int, str], ...] = ()
     """Where it left: the local variables of its callers that were an operand: its index, the number of the frame in the
     call's place, and the name."""
+    beside: tuple[tuple[str, str], ...] = ()
+    """The tensors among the variables of the function that made the call, and among the attributes of its ``self``, as
+    the program writes them, with their dtypes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from ..records import Edit, Fix, Op, Operand, Place
 from ..source import arrays, dictionaries, editing, expressions, operands, regions
 from ..source.optimizers import ByHand
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
-from ..tables.english import quoted
+from ..tables.english import listed, quoted
 from ..tables.operators import tagged
 from ..tables.rule_language import Refuses
 from . import alternatives, autocast_off, checks, effects, plans, wide_weights
@@ -324,10 +324,31 @@ def no_kernel(case: Case) -> Iterator[Fix]:
     own_call = case.passed and not edits
     called = expressions.callee(case.recording.text, case.site.stack[0]) if own_call else None
     if called and not case.refused.op.endswith(called.rpartition(".")[2]):
+        yield from _given_wider(case, called, elsewhere)
         why = f"{quoted(case.refused.op)} runs inside {called}(), which the program cannot change"
         yield advise(case.here, elsewhere, why, named=case.here)
         return
     yield advise(case.site, change, why, edits=edits, kind="cast", others=(elsewhere,))
+
+
+def _given_wider(case: Case, called: str, elsewhere: str) -> Iterator[Fix]:
+    """Where a function that the program cannot change has no kernel for 16 bits, all of its arguments that have them
+    are cast together: of two dtypes, it refuses what it makes of both. Its result is cast back; an object is not."""
+    dtype, refused = case.culprit.dtype, case.refused
+    if dtype not in HALF:
+        return
+    same = {name for name, had in refused.beside if had == dtype}
+    casts = editing.at_arguments(case.recording, case.site, same, "float32")
+    a_class = called.rpartition(".")[2][:1].isupper()
+    back = one(editing.back_in_fallback(case.recording, case.site, casts[0].before, dtype)) if casts else ()
+    change = f"cast {listed([quoted(edit.before) for edit in casts])} to float32 for {called}()"
+    later = (
+        "" if back and not a_class else f", and what is computed with it back to {dtype} where later code needs that"
+    )
+    why = f"{quoted(refused.op)}, which runs inside it, has no kernel for {dtype}"
+    edits = (*casts, *(() if a_class else back))
+    if casts:
+        yield advise(case.site, change + later, why, edits=edits, kind="cast", others=(elsewhere,))
 
 
 def _without_cast(case: Case) -> Iterator[Fix]:

@@ -8,7 +8,7 @@ the recording has no text for a place, or the right change does not follow from 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..records import (
@@ -307,6 +307,16 @@ def at_call(recording: Recording, taken: CallOperand, wanted: str) -> Edit | Non
     return _cast(recording, spot, operand, wanted)
 
 
+def at_arguments(recording: Recording, place: Place, tensors: Collection[str], wanted: str) -> tuple[Edit, ...]:
+    """The edits that cast the arguments of the call at a place that are written as these tensors."""
+    spot = spot_at(recording, place)
+    if spot is None or not isinstance(spot.node, ast.Call):
+        return ()
+    given = (node for node in expressions.arguments(spot.node) if expressions.dotted(node) in tensors)
+    edits = (_cast(recording, spot, node, wanted) for node in given)
+    return tuple(edit for edit in edits if edit is not None)
+
+
 def _is_written(taken: CallOperand) -> bool:
     return is_destination(taken.op, taken.argument, taken.index)
 
@@ -392,9 +402,10 @@ def back_in_fallback(recording: Recording, place: Place, operand: str, dtype: st
 
 
 def _takes_several(node: ast.AST | None) -> bool:
-    """Whether a call's results are taken apart, by an attribute or by an assignment to several names."""
+    """Whether a call's results are taken apart: by an attribute, one number, or an assignment to several names."""
     unpacked = isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Tuple, ast.List))
-    return unpacked or isinstance(node, ast.Attribute)
+    numbered = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+    return unpacked or numbered or isinstance(node, ast.Attribute)
 
 
 def _makes_number(node: ast.AST | None) -> bool:

@@ -230,3 +230,41 @@ def test_what_a_library_refuses_is_cast_where_the_program_passes_it_in(made, tmp
     (fix,) = followed.shown
     assert [e.before for e in fix.edits] == [made]
     assert followed.clean
+
+
+PRECISION = """
+def drawn(rows):
+    mean, spread = rows.mean(0), rows.T @ rows + 5 * torch.eye(3).half()
+    return torch.distributions.MultivariateNormal(mean, precision_matrix=spread).sample()
+drawn(torch.randn(8, 3).half())
+"""
+LOW_RANK = """
+class Noise(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+        self.rows = nn.Parameter(torch.randn(3, 2) / 9)
+    def forward(self, scale):
+        noise = torch.distributions.LowRankMultivariateNormal(self.mean, self.rows, scale)
+        return noise.rsample()
+Noise().half()(torch.ones(3).half())
+"""
+COMPONENTS = """
+def components(x):
+    basis = torch.pca_lowrank(x, 2)[2]
+    return x @ basis.to(x.dtype)
+components(torch.randn(8, 4).half())
+"""
+TOGETHER = {
+    "a mean and a precision": (PRECISION, ["mean.float()", "spread.float()"]),
+    "what a module holds": (LOW_RANK, ["self.mean.float()", "self.rows.float()", "scale.float()"]),
+    "a function with several results": (COMPONENTS, ["x.float()"]),
+    "one argument": (PRECISION.replace("rows.mean(0)", "rows.double().mean(0)"), ["spread.float()"]),
+}
+
+
+@pytest.mark.parametrize(("text", "edits"), TOGETHER.values(), ids=TOGETHER)
+def test_what_a_library_gets_is_cast_together(text, edits, tmp_path):
+    followed = follow(tmp_path, text, rounds=1)
+    assert [edit.after for edit in followed.shown[0].edits] == edits
+    assert followed.clean == ("double" not in text)

@@ -9,7 +9,7 @@ from os.path import commonprefix
 from .. import graph
 from ..foresight import refused_with
 from ..records import Edit, Fix, Op, Operand, Place
-from ..source import arrays, dictionaries, editing, expressions, operands, regions
+from ..source import arrays, brackets, dictionaries, editing, expressions, operands, regions
 from ..source.optimizers import ByHand
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import listed, quoted
@@ -301,6 +301,23 @@ def _limit(case: Case, number: Operand) -> str:
     )
     name = next((f"{name}.dtype" for name in names if name), spell(dtype) if dtype else "x.dtype")
     return f"torch.{'iinfo' if 'int' in dtype else 'finfo'}({name}).{'min' if number.name.startswith('-') else 'max'}"
+
+
+def lacks_brackets(case: Case) -> Edit | None:
+    """The edit that puts comparisons into brackets between which the program wrote ``&``, which has no kernel for what
+    they compare. One side may be a mask."""
+    refused = case.refused
+    if refused.wants not in ("kernel", "integer", "bool") or not case.passed:
+        return None
+    mask = any(w.dtype == "bool" for w in refused.witnesses)
+    return brackets.around_comparisons(case.recording.text, case.site.stack[0], int(mask))
+
+
+def bracketed(case: Case) -> Iterator[Fix]:
+    """Comparisons that lack their brackets get them: no cast gives what the program wants to know."""
+    if (edit := lacks_brackets(case)) is not None:
+        why = "&, | and ^ bind closer than a comparison does"
+        yield advise(case.site, "put each comparison into brackets", why, edits=edit, kind="call")
 
 
 def no_kernel(case: Case) -> Iterator[Fix]:

@@ -389,7 +389,7 @@ def _since_backward(recording: Recording, refused: Refused, site: Place) -> Plac
 
 def _since_written(case: Case) -> tuple[Operand, tuple[FlowStep, ...]]:
     """The culprit and its way to the refused call, from the cast on with which this run wrote the file if it did."""
-    if _is_needed(case):
+    if _is_needed(case) or at_use.lacks_brackets(case) is not None:
         at = Origin("factory", None, case.refused.op, case.site)
         return replace(case.culprit, origin=at), case.flow[-1:]
     if (region := _left_region(case)) is not None:

@@ -41,6 +41,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.assigned,
     at_use.right_elsewhere,
     at_use.scalar_limit,
+    at_use.bracketed,
     at_use.no_kernel,
     at_birth.unknown,
     at_birth.leaves_autocast,
@@ -81,9 +82,11 @@ SHOWN: tuple[Strategy, ...] = (
 )
 """What a finding may show; what is cast in the refused call comes last."""
 
-FINAL: frozenset[Strategy] = frozenset({coded.codes, at_use.imaginary_part, at_use.scalar_limit, at_use.kept_wide})
-"""Nothing else may be tried after these: codes and complex numbers are not cast, a number has no dtype to change,
-and an average must not be narrowed."""
+FINAL: frozenset[Strategy] = frozenset(
+    {coded.codes, at_use.imaginary_part, at_use.scalar_limit, at_use.bracketed, at_use.kept_wide}
+)
+"""Nothing else may be tried after these: codes and complex numbers are not cast, a number has no dtype to change, what
+is compared is not either, and an average must not be narrowed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import programs
 import pytest
+from followed import follow
 
 ATTENTION = """
 torch.manual_seed(0)
@@ -86,3 +87,32 @@ def test_what_is_multiplied_by_truth_values_loses_no_digits(how, tmp_path):
 def test_what_is_scaled_or_added_up_does(written, tmp_path):
     program = programs.run(tmp_path, PRUNED.format(written=written), numerics=True)
     assert "DT203" in {f.code for f in program.findings}
+
+
+BRACKETS = {
+    "between two limits": ("x > 0.2 & x < 0.8", "(x > 0.2) & (x < 0.8)"),
+    "a class or a small score": ("labels == 3 | x < 0.5", "(labels == 3) | (x < 0.5)"),
+    "a mask and a score": ("seen & x > 0.2", "seen & (x > 0.2)"),
+    "three of them, over lines": (
+        "~((x * 2) > 0.2 & (x + 1) < 1.8\n    & x != 1)",
+        "~(((x * 2) > 0.2) & ((x + 1) < 1.8) & (x != 1))",
+    ),
+}
+SCORES = """
+x, labels = torch.rand(8), torch.arange(8)
+seen = x > 0.5
+keep = CONDITION
+print(keep.sum())
+"""
+
+
+@pytest.mark.parametrize(("condition", "bracketed"), BRACKETS.values(), ids=BRACKETS)
+def test_comparisons_that_lack_their_brackets(condition, bracketed, tmp_path):
+    followed = follow(tmp_path, SCORES.replace("CONDITION", condition), rounds=1)
+    assert followed.clean and f"keep = {bracketed}\n" in followed.text
+
+
+@pytest.mark.parametrize("condition", ["x != 0 & x", "(x & 3) == 1", "labels == (3 & x)"])
+def test_what_no_brackets_mend_gets_none(condition, tmp_path):
+    finding = programs.run(tmp_path, SCORES.replace("CONDITION", condition)).findings[0]
+    assert finding.code == "DT109" and "bracket" not in finding.fix.why

@@ -171,6 +171,13 @@ def test_follows():
     assert [e.after for e in t.findings[0].fix.edits] == ["share.to(kept.dtype)"]
 
 
+def test_bracketed():
+    b = program()
+    x = b.made("float32", text="x = «torch.rand(4)»")
+    b.refused("bitwise_and", x, code="DT109", wants="kernel", text="keep = x > «low & x» < high")
+    assert best(b) == ("bracketed", ["(x > low) & (x < high)"])
+
+
 def test_no_kernel():
     b = program()
     x = b.made("float16", explicit=True)

@@ -50,6 +50,8 @@ _next_sequence = private.next_sequence_number
 _PLAIN = (Tensor, nn.Parameter)
 _FEW = 8
 """Ops with fewer operands are distinguished by the dtype of each operand, ops with more by the set of their dtypes."""
+_COMPARED = 8
+"""The first calls of an op in which it is seen which ops had made its operands: loops go over few different things."""
 
 
 class _Site(NamedTuple):
@@ -166,6 +168,8 @@ class Recorder(Session):
         if mark is None or mark() is not owner:
             mark = self._as_in_watched_steps(op, form, owner) or self.origins.adopt(owner, op.place, forward_op)
         op.count += 1
+        if op.count <= _COMPARED:
+            self._compare(op, [args[i] for i in form.tensors])
         number = op.number
         if out is owner:  # written in place
             mark.op = number
@@ -229,6 +233,8 @@ class Recorder(Session):
             op.written = written(func, args, kwargs, inputs[:MOST_INPUTS]) if known.mutable else ()
         else:
             op.count += 1
+            if op.count <= _COMPARED:
+                self._compare(op, inputs)
             if op.unsure:
                 self._look_again(op, inputs, forward_op)
 
@@ -295,6 +301,14 @@ class Recorder(Session):
             name = self.origins.events[mark.event].name if parameter else ""
             seen.append((t.dtype, mark.event, mark.op, name, parameter, size_of(t)))  # the fields of a RawInput
         return tuple(seen)
+
+    def _compare(self, op: GrowingOp, inputs: Sequence[Tensor]) -> None:
+        """Notes which operands of a later call other ops had made than those of the first. What an op makes of its own
+        result is no other thing."""
+        for index, (t, (_, _, producer, *_)) in enumerate(zip(inputs, op.operands)):
+            mark = self.origins.of(t)
+            if mark is not None and mark.op not in (-1, producer, op.number):
+                self.later.setdefault((op.number, index, mark.op), mark.event)
 
     def _as_in_watched_steps(self, op: GrowingOp, form: Form, owner: Tensor) -> Mark | None:
         """The mark of a tensor that was made in a step that was not watched: it gets the birth that the same operand of

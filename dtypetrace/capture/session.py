@@ -95,6 +95,8 @@ class Session(Clock):
         self.births = Births(self, self.origins)
         self.started = time.time()
         self.op_of: dict[tuple[object, ...], GrowingOp] = {}
+        self.later: dict[tuple[int, int, int], int] = {}
+        """See :attr:`records.Recording.later`."""
         self.refusals = RefusalLog()
         self.not_seen: dict[str, None] = {}
         self.steps_done = 0

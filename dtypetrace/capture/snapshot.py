@@ -18,6 +18,7 @@ from ..records import (
     Compared,
     Declared,
     Event,
+    Later,
     Parameter,
     Place,
     Plan,
@@ -113,6 +114,7 @@ def ending(recorder: Session, *, whole: bool = True, **meta: Any) -> Callable[[]
             ),
             state=live.state,
             transfers=tuple(recorder.transfers.values()),
+            later=tuple([Later(*key, event) for key, event in recorder.later.items()]),
         )
 
     return recording

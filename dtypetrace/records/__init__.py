@@ -201,6 +201,16 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """An operand of a later call of an op that another op had made than that of its first call, as in a loop."""
+
+    op: int
+    index: int
+    producer: int
+    event: int
+
+
+@dataclass(frozen=True, slots=True)
 class Witness:
     """One tensor or scalar of a refused call as it was when the call was refused."""
 
@@ -335,6 +345,8 @@ class Recording:
     """What classes, configurations and launchers say about dtypes."""
     state: tuple[StateTensors, ...] = ()
     transfers: tuple[Transfer, ...] = ()
+    later: tuple[Later, ...] = ()
+    """From the first calls of each op. Older versions did not save them."""
     text: ProgramText = field(default=NO_TEXT, compare=False, repr=False, metadata={"saved": False})
     """The program's whole text while the recording is still to be judged; views do not have it."""
 

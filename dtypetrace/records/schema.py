@@ -16,7 +16,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from . import PHASES, SEVERITIES, Edit, Finding, Frame, Precision, Recording, Region, Value
+from . import PHASES, SEVERITIES, Edit, Finding, Frame, Later, Precision, Recording, Region, Value
 
 LARGEST = 2**63 - 1
 """The largest integer allowed: tables of numbers (pandas) hold no larger ones."""
@@ -27,7 +27,7 @@ TABLES = {
     "producer": "ops", "of": "ops", "op": "ops", "call": "ops", "undone": "ops",
 }  # fmt: skip
 """Fields that hold numbers of records (-1: none), each with the recording's table that they index."""
-_ALWAYS = {(Value, "op"), (Precision, "op")}
+_ALWAYS = {(Value, "op"), (Precision, "op"), (Later, "op")}
 """Fields among them that are never -1."""
 
 _CODE = re.compile(r"DT\d{3}")

@@ -54,7 +54,7 @@ def event_of_output(run: Run, number: int) -> int:
     given = next((i.event for i in forward.inputs if i.dtype == made and i.event >= 0), -1) if forward else -1
     if given >= 0:
         return given
-    takers = (i for user in run.users[number] for i in run.ops[user].inputs if i.producer == number)
+    takers = run.taken(number)
     taken = next((i.event for i in takers if i.dtype == made and i.event >= 0), -1)
     if taken >= 0:
         return taken

@@ -159,7 +159,7 @@ def _on_bounds(losses: Losses, number: int) -> bool:
 
 def _chosen(losses: Losses, number: int) -> bool:
     """Whether the program goes on with the places that an op found, and not only with the numbers there."""
-    users = [i for u in losses.run.users[number] for i in losses.run.ops[u].inputs if i.producer == number]
+    users = losses.run.taken(number)
     return not users or any(i.dtype not in REAL for i in users)
 
 

@@ -403,7 +403,7 @@ def _part(run: Run, replay: Replay, number: int, maker: int, fits: Callable[[Op,
 def _before_others(run: Run, number: int, until: Collection[int]) -> Iterator[int]:
     """The op below another one whose result goes into an op that also ran on other tensors: those may be narrow."""
     for above in graph.reached([number], lambda n: [user for user in run.users[n] if user not in until]):
-        users = [run.ops[user] for user in run.users[above]]
+        users = [run.ops[user] for user in run.first_users[above]]
         if any(op.phase in FORWARD and op.count > run.ops[above].count for op in users):
             yield above
             return
@@ -488,7 +488,7 @@ def _lost_again(run: Run, replay: Replay, number: int, far: bool, until: Collect
     waiting, seen, small = [number], {number}, set[int]()
     while waiting:
         above = waiting.pop()
-        for user in run.users[above]:
+        for user in run.first_users[above]:
             op = run.ops[user]
             if op.phase in FORWARD and op.count > run.ops[above].count:
                 return _Lost(op, narrows=False)

@@ -689,7 +689,7 @@ class Losses:
         return self.run.root(module) if module else ""
 
     def _ends(self, number: int) -> bool:
-        users = [self.run.ops[u] for u in self.run.users[number]]
+        users = [self.run.ops[u] for u in self.run.first_users[number]]  # the last round of a loop has no next one
         return not users or any(map(flows.reads, users))
 
 

@@ -6,17 +6,18 @@ parameters of the model that ran there, else of the run.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from math import prod
 from typing import Any
 
 from .. import graph
 from ..foresight import DtypeChange, Replay
-from ..records import FORWARD, Input, Op, Operand, Origin, Place, Reach, Recording, Value
+from ..records import FORWARD, Input, Later, Op, Operand, Origin, Place, Reach, Recording, Value
 from ..source import expressions, operands
 from ..tables.dtypes import FLOATING, REAL
 from ..tables.english import quoted
@@ -245,14 +246,39 @@ class Run:
         return {number: v.peak for number, v in self.values.items()}
 
     @cached_property
-    def users(self) -> list[list[int]]:
-        """The ops that use each op's result, judged from first occurrences."""
-        users: list[list[int]] = [[] for _ in self.ops]
+    def _takers(self) -> list[list[tuple[int, int, int]]]:
+        """For each op the operands that were its result: the op that took it, the operand's index, and its event."""
+        takers: list[list[tuple[int, int, int]]] = [[] for _ in self.ops]
         for number, op in enumerate(self.ops):
-            for i in op.inputs:
+            for index, i in enumerate(op.inputs):
                 if i.producer >= 0:
-                    users[i.producer].append(number)
-        return users
+                    takers[i.producer].append((number, index, i.event))
+        for later in chain(*self._later.values()):
+            if all(user != later.op for user, *_ in takers[later.producer]):
+                takers[later.producer].append((later.op, later.index, later.event))
+        return takers
+
+    @cached_property
+    def _later(self) -> dict[int, list[Later]]:
+        later: dict[int, list[Later]] = defaultdict(list)
+        for one in self.recording.later:
+            later[one.op].append(one)
+        return later
+
+    @cached_property
+    def first_users(self) -> list[list[int]]:
+        """The ops of which the first call uses each op's result: those that a replay can follow."""
+        first = lambda taker, number: self.ops[taker[0]].inputs[taker[1]].producer == number
+        return [[t[0] for t in takers if first(t, number)] for number, takers in enumerate(self._takers)]
+
+    @cached_property
+    def users(self) -> list[list[int]]:
+        """The ops that use each op's result."""
+        return [[user for user, *_ in takers] for takers in self._takers]
+
+    def taken(self, number: int) -> list[Input]:
+        """The operands of other ops that are an op's result."""
+        return [self.ops[user].inputs[index] for user, index, _ in self._takers[number]]
 
     def below(
         self, numbers: Iterable[int], on: Callable[[int], bool], most: int = 1 << 30
@@ -268,7 +294,8 @@ class Run:
             if user in given:
                 continue
             given.add(user)
-            yield user, [n for n, i in enumerate(self.ops[user].inputs) if i.producer in reached]
+            taken = [n for n, i in enumerate(self.ops[user].inputs) if i.producer in reached]
+            yield user, taken or [later.index for later in self._later.get(user, ()) if later.producer in reached]
             if user not in reached and on(user):
                 reached.add(user)
                 for further in self.users[user]:
@@ -355,8 +382,7 @@ class Run:
 
     def event_of(self, number: int) -> int:
         """The event of an op's result, as recorded by an op that used it; -1 where none did."""
-        takers = (i for user in self.users[number] for i in self.ops[user].inputs if i.producer == number)
-        return next((i.event for i in takers), -1)
+        return next((event for *_, event in self._takers[number]), -1)
 
     def result(self, number: int, expected: str | None) -> Operand:
         """An op's result, as an operand of the next op."""
@@ -373,8 +399,7 @@ class Run:
 
     def used_as(self, number: int) -> str:
         """How the program writes an op's result in the first op that takes it; empty where that is no name."""
-        for user in self.users[number]:
-            taken = next(n for n, i in enumerate(self.ops[user].inputs) if i.producer == number)
+        for user, taken, _ in self._takers[number]:
             if (written := self.operand(self.ops[user], taken, None).written).replace(".", "").isidentifier():
                 return written
         return ""

@@ -693,3 +693,19 @@ def test_a_histogram_that_stops_counting(text, codes, tmp_path):
 def test_a_fraction_that_is_written_at_listed_places_of_reals_is_kept(tmp_path):
     text = "norm = nn.LayerNorm(8)\nwith torch.no_grad():\n    for n in range(4):\n        norm.weight[[1, 2]] = 0.01\nx = norm.weight / 2"
     assert not programs.run(tmp_path, text, numerics=True).findings
+
+
+TAKEN_IN_A_LOOP = {
+    "a list": "r, g = torch.randint(100, 246, (2, 500), dtype=torch.uint8)\n"
+    "mean = torch.stack([c.float() for c in (r, g, r * g)]).mean()",
+    "a table": "r, g = torch.randint(100, 246, (2, 500), dtype=torch.uint8)\nmeans = {}\n"
+    "for name, plane in {'red': r, 'green': g, 'sum': r + g}.items():\n    means[name] = plane.to(torch.float32).mean()",
+    "what the last round made": "level = torch.randint(100, 120, (500,), dtype=torch.uint8)\nmeans = []\n"
+    "for _ in range(3):\n    means.append(level.float().mean())\n    level = level * 3",
+}
+
+
+@pytest.mark.parametrize("text", TAKEN_IN_A_LOOP.values(), ids=TAKEN_IN_A_LOOP)
+def test_results_that_wrap_and_that_a_loop_takes_after_others(text, tmp_path):
+    program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+    assert [f.code for f in program.findings if f.severity == "warning"] == ["DT301"]

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .. import graph
-from ..records import UNCAST, Edit, Place, Recording
+from ..records import CAST, UNCAST, Edit, Place, Recording
 from ..rules.lost_steps import lost_steps
 from ..source.patch import Change, Patch, objection
-from ..tables.dtypes import COMPLEX, FLOATING
+from ..tables.dtypes import COMPLEX, FLOATING, INTEGERS
 from ..tables.english import percent, quoted
 from ..tables.operators import is_destination
 from . import steps
@@ -428,6 +428,8 @@ class Repair:
             why = "the healed run rounds what it writes into integers"
         if self.healed is self.found and any(map(_cuts, self.problems)):
             why = "the healed run computes with numbers that a cast cut to integers"
+        if self.healed is self.found and any(map(_divides, self.problems)):
+            why = "the healed run computes on with the fractions of what it casts to an index"
         if why and (count := finite(patched)):
             ended = f"the patched run reaches its end with finite values ({count} checked)"
             whole = f"nothing is refused; {ended}; {why}, so it is not compared{self._steps(patched)}"
@@ -481,6 +483,15 @@ def _cuts(problem: Problem) -> bool:
     made = problem.fixes[problem.chosen].edits[:1] if problem.chosen is not None else ()
     cut = (f.culprit for f in problem.findings if f.culprit is not None)
     return any(e.change.target == UNCAST for e in made) and any(o.dtype not in FLOATING | COMPLEX for o in cut)
+
+
+def _divides(problem: Problem) -> bool:
+    """Whether healing cast an index only where it was refused, and the patch casts it where integers were divided: all
+    that is computed with it was meant to have whole numbers."""
+    made = problem.fixes[problem.chosen].edits[:1] if problem.chosen is not None else ()
+    whole = {(e.file, e.start[0]) for e in made if e.change.target == CAST and e.change.dtype in INTEGERS}
+    born = [f.culprit.origin for f in problem.findings if f.culprit is not None and f.culprit.dtype in FLOATING]
+    return any(o.kind == "promotion" and (o.place.file, o.place.line) in whole for o in born)
 
 
 def _worst(found: Sequence[Evidence]) -> float:

@@ -355,7 +355,7 @@ def _given_wider(case: Case, called: str, elsewhere: str) -> Iterator[Fix]:
     if dtype not in HALF:
         return
     same = {name for name, had in refused.beside if had == dtype}
-    casts = editing.at_arguments(case.recording, case.site, same, "float32")
+    casts = editing.at_arguments(case.recording, case.site, same, dtype, "float32")
     a_class = called.rpartition(".")[2][:1].isupper()
     back = one(editing.back_in_fallback(case.recording, case.site, casts[0].before, dtype)) if casts else ()
     change = f"cast {listed([quoted(edit.before) for edit in casts])} to float32 for {called}()"

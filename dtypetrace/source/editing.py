@@ -307,13 +307,20 @@ def at_call(recording: Recording, taken: CallOperand, wanted: str) -> Edit | Non
     return _cast(recording, spot, operand, wanted)
 
 
-def at_arguments(recording: Recording, place: Place, tensors: Collection[str], wanted: str) -> tuple[Edit, ...]:
-    """The edits that cast the arguments of the call at a place that are written as these tensors."""
+def at_arguments(recording: Recording, place: Place, names: Collection[str], had: str, wanted: str) -> tuple[Edit, ...]:
+    """The edits that cast the arguments of the call at a place that have a dtype: tensors of these names, and what an
+    op made in the call itself."""
     spot = spot_at(recording, place)
     if spot is None or not isinstance(spot.node, ast.Call):
         return ()
-    given = (node for node in expressions.arguments(spot.node) if expressions.dotted(node) in tensors)
-    edits = (_cast(recording, spot, node, wanted) for node in given)
+    places = (recording.places[op.place] for op in recording.ops if op.place >= 0 and op.outputs[:1] == (had,))
+    frames = (frame for op in places for frame in op.stack[:1])
+    made = {(f.file, f.line, f.column, f.end_line, f.end_column) for f in frames}
+    edits = (
+        _cast(recording, spot, node, wanted)
+        for node in expressions.arguments(spot.node)
+        if expressions.dotted(node) in names or (spot.file.path, *spot.file.start(node), *spot.file.end(node)) in made
+    )
     return tuple(edit for edit in edits if edit is not None)
 
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Op, Operand, Origin, Tried, Value
+from ..foresight import DtypeChange
+from ..records import Edit, Finding, Fix, FlowStep, Op, Operand, Origin, Tried, Value
 from ..source import editing, operands
 from ..tables.dtypes import REAL
 from ..tables.english import quoted
 from ..tables.operators import destination, is_cast, tagged, writes
 from .advice import advise
-from .checks import born_otherwise
+from .checks import born_otherwise, sound
 from .kept_wide import whole_wide
 from .run_facts import Run
 from .silent_findings import found_at
@@ -83,7 +84,7 @@ def _here(run: Run, number: int, source: str) -> Fix:
     made = op.outputs[0]
     if not is_cast(op):
         wide = "int64" if made == "int32" else "int32"
-        edits = whole_wide(run, number, wide)
+        edits = _with_beside(run, number, wide, whole_wide(run, number, wide))
         return advise(place, f"cast to {wide}{'' if edits or wide == 'int64' else ' or float32'} first", edits=edits)
     if source in REAL and made == "int32":
         return advise(place, "cast to int64", edits=editing.at_birth(run.recording, "cast", place, "int64"))
@@ -92,6 +93,18 @@ def _here(run: Run, number: int, source: str) -> Fix:
     kept = editing.at_birth(run.recording, "cast", place, source)
     fix = advise(place, f"keep these numbers in {source}", edits=kept)
     return born_otherwise(run, fix, {run.event_of(number): source})
+
+
+def _with_beside(run: Run, number: int, wide: str, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """The edits of an op, with those of the same ops beside it on its line that wrap, too, as the products of channels
+    of which a list is made."""
+    op, at = run.ops[number], run.place(run.ops[number]).stack
+    line = lambda n: [(f.file, f.line) for f in run.place(run.ops[n]).stack]
+    alike = (n for n, v in run.values.items() if v.spoilt and n != number and run.ops[n].outputs == op.outputs)
+    beside = [n for n in alike if at and run.ops[n].op == op.op and line(n) == line(number)] if edits else []
+    found = dict.fromkeys(edit for each in (edits, *(whole_wide(run, n, wide) for n in beside)) for edit in each)
+    every = DtypeChange(results=dict.fromkeys((number, *beside), wide))
+    return tuple(found) if sound(run, tuple(found), every) else edits
 
 
 def by_numpy(run: Run, v: Value, op: Op) -> Finding:

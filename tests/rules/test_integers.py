@@ -332,6 +332,10 @@ CAST_FIRST = {
     "a method": "a = (torch.arange(99) * 77 % 250).byte()\nd = a.diff(dim=0).abs().float().mean()",
     "a sum": "a, b = (torch.arange(99) + 90).byte(), (torch.arange(99) + 99).byte()\nd = (a + b).float().mean()",
     "a square": "a = torch.arange(99).byte()\nenergy = (a**2).float().mean()",
+    "products in a list": "r, g, b = (torch.arange(300).view(3, 100) % 97 + 150).byte()\n"
+    "planes = torch.stack([p.float() for p in (r * g, r * b, g * b)])",
+    "sums in one call": "r, g, b = (torch.arange(300).view(3, 100) % 97 + 150).byte()\nplanes = torch.cat([(r + g).float(), (g + b).float()])",
+    "products in a table": "r, g, b = (torch.arange(300).view(3, 100) % 97 + 150).byte()\nplanes = {'red': (r * g).float().mean(), 'blue': (b * g).float()}",
 }
 NOT_FIRST = {
     "that is stored in bytes": "a, b = torch.arange(99).byte(), torch.arange(99).flip(0).byte()\n"

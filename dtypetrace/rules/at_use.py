@@ -352,7 +352,7 @@ def _given_wider(case: Case, called: str, elsewhere: str) -> Iterator[Fix]:
     """Where a function that the program cannot change has no kernel for 16 bits, all of its arguments that have them
     are cast together: of two dtypes, it refuses what it makes of both. Its result is cast back; an object is not."""
     dtype, refused = case.culprit.dtype, case.refused
-    if dtype not in HALF:
+    if dtype not in HALF or _made_of_weights(case):
         return
     same = {name for name, had in refused.beside if had == dtype}
     casts = editing.at_arguments(case.recording, case.site, same, dtype, "float32")
@@ -366,6 +366,15 @@ def _given_wider(case: Case, called: str, elsewhere: str) -> Iterator[Fix]:
     edits = (*casts, *(() if a_class else back))
     if casts:
         yield advise(case.site, change + later, why, edits=edits, kind="cast", others=(elsewhere,))
+
+
+def _made_of_weights(case: Case) -> bool:
+    """Whether what is refused was made of weights alone inside the function that is called: no argument is in it."""
+    ops = case.recording.ops
+    inside = lambda n: n >= 0 and ops[n].place == case.refused.place
+    above = graph.reached([case.witness.producer], lambda n: [i.producer for i in ops[n].inputs] if inside(n) else [])
+    taken = [i for n in above if inside(n) for i in ops[n].inputs if not inside(i.producer)]
+    return bool(taken) and all(i.holder == "parameter" for i in taken)
 
 
 def _without_cast(case: Case) -> Iterator[Fix]:

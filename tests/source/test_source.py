@@ -109,7 +109,7 @@ def test_where_there_is_no_text_nothing_is_said(frame):
     assert expressions.expression_at(LIVE, frame) is None
     assert expressions.call_at(LIVE, frame) is None
     assert expressions.callee(LIVE, frame) is None
-    assert expressions.enclosing_with(LIVE, frame, "autocast") is None
+    assert expressions.all_enclosing(LIVE, frame, "autocast") == []
 
 
 def test_a_file_that_does_not_parse(tmp_path):
@@ -194,8 +194,8 @@ def test_the_innermost_with_that_mentions_a_word(tmp_path):
     )
     lines = {1: 1, 2: 1, 4: 3, 6: 1, 7: None}
     for line, expected in lines.items():
-        found = expressions.enclosing_with(LIVE, Frame(str(file), line, "<module>", True, 1, line, 2), "autocast")
-        assert (found[0].lineno if found else None) == expected, line
+        found = expressions.all_enclosing(LIVE, Frame(str(file), line, "<module>", True, 1, line, 2), "autocast")
+        assert next((statement.lineno for statement, _ in found), None) == expected, line
 
 
 @pytest.mark.parametrize(

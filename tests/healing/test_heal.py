@@ -327,6 +327,7 @@ def distributed(fixed):
             optimizer.zero_grad()
         return [p.detach().clone() for p in network.parameters()]
     finally:
+        model = None  # first: torch may wait for ever where the model is the last to hold the group
         torch.distributed.destroy_process_group()
 
 

@@ -10,7 +10,7 @@ SCRIPTS = [(name, program) for name, programs in judgements.sets().items() for p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("one", one_in(100, SCRIPTS, lambda one: f"{one[0]}/{one[1].name}"))
+@pytest.mark.parametrize("one", one_in(130, SCRIPTS, lambda one: f"{one[0]}/{one[1].name}"))
 @pytest.mark.parametrize("mode", ["default", pytest.param("reference", marks=pytest.mark.exhaustive)])
 def test_a_judgement_differs_only_where_the_golden_file_says_so(one, mode):
     name, program = one

@@ -13,7 +13,7 @@ from torch import nn
 
 import dtypetrace
 from dtypetrace.errors import TraceFileError
-from dtypetrace.records import Recording, Results
+from dtypetrace.records import Recording, Results, schema
 from dtypetrace.saved import FORMAT, load
 
 
@@ -221,3 +221,12 @@ def test_show_finds_out_what_cannot_be_written_before_it_prints(trace, tmp_path)
     done = show(tmp_path / "t.json", "--html", tmp_path / "missing" / "out.html")
     errors = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
     assert done.returncode == 2 and done.stdout == "" and len(errors) == 1 and "no such folder" in errors[0]
+
+
+def test_an_operand_of_a_later_call_that_its_op_does_not_have_is_refused():
+    made = torch.ones(3)
+    with dtypetrace.trace() as t:
+        [x.exp() for x in (made, made * 2)]
+    (later,) = t.recording.later
+    with pytest.raises(ValueError, match="no operand 9"):
+        schema.WHOLE[Recording](replace(t.recording, later=(replace(later, index=9),)))

@@ -45,10 +45,14 @@ Test = Callable[[Any, Mapping[str, int]], bool]
 
 
 def _check_recording(recording: Recording) -> None:
-    """No event comes from a later one, and views can read what the run was."""
+    """No event comes from a later one, operands are there, and views can read what the run was."""
     for number, event in enumerate(recording.events):
         if any(above >= number for above in (*event.parents, *(read.event for read in event.reads))):
             raise ValueError(f"event {number} comes from a later one")
+    for later in recording.later:
+        known = 0 <= later.op < len(recording.ops) and 0 <= later.index < len(recording.ops[later.op].inputs)
+        if not known or later.producer < 0:
+            raise ValueError(f"op {later.op} has no operand {later.index}")
     for name, wanted in _META.items():
         value: Any = recording.meta.get(name, wanted())
         if type(value) is not wanted or wanted is int and not 0 <= value <= LARGEST:

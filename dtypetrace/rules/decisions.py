@@ -18,7 +18,7 @@ from ..tables.dtypes import DTYPES, HALF, REAL, narrower
 from ..tables.operators import is_cast, is_move, tagged, writes
 from .advice import advise
 from .checks import born_otherwise
-from .flows import feeds_pole, tells_apart
+from .flows import feeds_pole, replaces_zeros, tells_apart
 from .losses import BY_ERROR, KEPT, LOST, ROUNDING, Cause, Losses
 from .run_facts import Run
 from .silent_findings import found_at
@@ -89,6 +89,24 @@ def _made_zero(losses: Losses, choice: int) -> int:
     channels; -1 for none."""
     cast = _narrowed_before(losses, choice)
     return cast if cast in losses.of and losses.of[cast].flushed >= _OTHERS and losses.narrowed_by_choice(cast) else -1
+
+
+def taken_for_none(losses: Losses) -> list[int]:
+    """Forward ops that make a good part of their numbers zero, where the program then puts others in the place of what
+    is zero, to divide by them: as for channels of which all weights are zero."""
+    return [number for number in _make_zeros(losses) if replaces_zeros(losses.run, number)]
+
+
+def alone_makes_zeros(losses: Losses, number: int) -> bool:
+    """Whether no other line's forward op makes a good part of its numbers zero: with this one computed wider, none
+    does."""
+    made, line = _make_zeros(losses), lambda n: losses.run.place(losses.run.ops[n]).stack[:1]
+    return number in made and {line(n) for n in made} == {line(number)}
+
+
+def _make_zeros(losses: Losses) -> list[int]:
+    made = ((n, p) for n, p in losses.of.items() if p.flushed >= _OTHERS and losses.own(n))
+    return [n for n, _ in made if losses.run.ops[n].phase in FORWARD]
 
 
 def led_to(losses: Losses, choice: int) -> Cause:

@@ -64,6 +64,16 @@ def feeds_pole(run: Run, number: int) -> bool:
     return any(run.is_pole(n) and len(run.ops[n].inputs) - 1 in taken for n, taken in below)
 
 
+def replaces_zeros(run: Run, number: int) -> bool:
+    """Whether a program puts other numbers in place of those that are zero in what an op made, and then divides by
+    them: where a number was too small, it takes it for none."""
+    of_it = {number, *(n for n, _ in run.below([number], run.moves, _FAR) if run.moves(n))}
+    asked = {u for n in of_it for u in run.users[n] if tagged(run.ops[u], "equal", "compare")}
+    takes_it = lambda n: any(i.producer in of_it for i in run.ops[n].inputs)
+    replaced = {u for mask in asked for u in run.users[mask] if takes_it(u)}
+    return any(feeds_pole(run, n) for n in replaced)
+
+
 def tells_apart(run: Run, number: int) -> bool:
     """Whether a program tells things apart by integers, or by what they add up to."""
     whole = lambda op: is_cast(op) and not {*op.outputs} & REAL

@@ -24,7 +24,7 @@ from .blame import Damaged, Decision, decided, event_born, event_of_output, give
 from .case import short
 from .checks import born_otherwise
 from .infinities import scaled
-from .kept_wide import from_birth, keep_wide, scale_loss, wide_here
+from .kept_wide import compute_wide, from_birth, keep_wide, scale_loss, wide_here
 from .losses import KEPT, LOST, ROUNDING, Cause, Losses
 from .lost_steps import lost_gradients
 from .run_facts import Run
@@ -167,6 +167,8 @@ def _known_ways(losses: Losses) -> Iterator[tuple[Cause, int]]:
         yield losses.began(number), number
     for number in losses.gone_at_poles:
         yield losses.began(number) if losses.own(number) else Cause(number, "flushed"), number
+    for number in decisions.taken_for_none(losses):
+        yield Cause(number, "flushed"), number
     for number in _inexact_counts(losses):
         yield Cause(number, "miscounted"), number
     for number in sorted(losses.stopped_sums):
@@ -351,6 +353,8 @@ def _said_of_result(losses: Losses, number: int, cause: Cause) -> str:
         return f"places and limits that {result} counts are off by whole steps"
     if p.spoiled:
         return f"{result} is infinite or NaN; in higher precision it is finite"
+    if cause.how == "flushed" and number == cause.op:
+        return "the program puts others in the place of the zeros, to divide by them"
     return f"{result} has an error of {_share(p.total)}"
 
 
@@ -594,6 +598,8 @@ def _fix(losses: Losses, cause: Cause, decision: Decision, number: int, rounded:
         # bfloat16 has the range of float32, and fewer digits
         untrue = cause.how == "miscounted" or made == "float16" and not of_range
         return replace(fix, alternatives=()) if untrue else fix
+    if decisions.alone_makes_zeros(losses, number) and (fix := compute_wide(run, number, ())).edits:
+        return fix
     compute = f"compute {quoted(op.op)} and what uses its result in {wide}, and cast back afterwards"
     if decision.event < 0 or decision.event in run.events_of_weights or origin.stack[:1] == site.stack[:1]:
         return advise(site, compute)

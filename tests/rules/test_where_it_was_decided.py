@@ -269,6 +269,34 @@ def test_scales_of_whole_channels_that_become_zero(smallest, codes, tmp_path):
     assert [f.code for f in program.findings if f.severity != "note"] == codes
 
 
+GUARDED = """
+    weight = (torch.randn(16, 32) * torch.logspace(0, {smallest}, 16)[:, None]).half()
+    scale = weight.abs().amax(1, keepdim=True) / 127  # made
+    {guarded}
+    codes = (weight.float() / safe.float()).round().clamp(-127, 127).to(torch.int8)
+    print((codes.float() * scale.float()).norm(dim=1).min().item())
+    """
+GUARDS = {
+    "where": "safe = torch.where(scale == 0, torch.ones_like(scale), scale)",
+    "masked_fill": "safe = scale.masked_fill(scale <= 0, 1.0)",
+    "assigned": "safe = scale.clone()\n    safe[safe == 0] = 1.0",
+}
+
+
+@pytest.mark.parametrize("guarded", GUARDS.values(), ids=GUARDS)
+@pytest.mark.parametrize("smallest", [-6.5, -2])
+def test_scales_that_become_zero_as_they_are_computed_and_are_taken_for_none(smallest, guarded, tmp_path):
+    program = programs.run(tmp_path, GUARDED.format(smallest=smallest, guarded=guarded), numerics=True)
+    told = [(f.code, f.site.line, bool(f.fix.edits)) for f in program.findings if f.severity != "note"]
+    assert told == ([("DT302", program.line("# made"), True)] if smallest < -5 else [])
+
+
+def test_what_becomes_zero_and_is_replaced_but_not_divided_by(tmp_path):
+    text = GUARDED.format(smallest=-6.5, guarded="safe = torch.where(scale == 0, torch.ones_like(scale), scale)")
+    text = text.replace("weight.float() / safe.float()", "weight.float() * safe.float()")
+    assert [f for f in programs.run(tmp_path, text, numerics=True).findings if f.severity == "warning"] == []
+
+
 DEFAULT = """
     torch.set_default_dtype(torch.bfloat16)
     try:

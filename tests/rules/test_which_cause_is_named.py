@@ -207,7 +207,7 @@ offset = 6 + 10 * torch.rand(32)
 def seen(step):
     return (offset * (0.7 if step < 60 else 1.0) + 0.25 * torch.randn(24, 32)).to(torch.bfloat16)
 kept, count = START, 0
-for step in range(1500):
+for step in range(700):
     now = NOW
     kept = now if kept is None else KEEP
     count += 1

@@ -62,6 +62,10 @@ _SATURATING = {_aten.tanh_backward.default, _aten.sigmoid_backward.default}
 # an epsilon that is added, or a lower limit for a value
 _ADDING = packets("sum", "lower_bound")
 _LIMITING = packets("upper_bound")
+# what they write was measured where it was made, and the rest of their destination may be memory that nothing filled
+_WHOLE = {_aten.copy_, _aten.copy, _aten.fill_, _aten.fill}
+_REDUCING = packets("total") | {_aten.scatter_reduce, _aten.scatter_reduce_}
+_STORING = packets("places", "store") - _WHOLE - _REDUCING
 _SCALING = {_aten.mul, _aten.mul_, _aten._foreach_mul_}
 _MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _FLUSHING = NARROW_FLOATS - {torch.bfloat16}
@@ -175,7 +179,8 @@ class Values:
             return UNMEASURED
         if kind == _VIEW:
             return PASSED_ON
-        return IN_FULL if dtype is torch.float16 or dtype is torch.bfloat16 and func in _SATURATING else RANGE
+        saturates = dtype is torch.bfloat16 and func in _SATURATING
+        return IN_FULL if dtype is torch.float16 or saturates or func.overloadpacket in _STORING else RANGE
 
     def pass_on(self, viewed: Tensor | None, views: Sequence[Tensor | None]) -> None:
         """Views have the values of the tensor that they are views of."""
@@ -342,7 +347,7 @@ class Values:
     def _measure_outputs(self, call: Call, kind: int) -> None:
         number, outputs = call.op, call.outputs
         scalars = [a for a in call.args if type(a) is float]
-        asked = any(not math.isfinite(a) for a in scalars)
+        asked = any(not math.isfinite(a) for a in scalars) or _only_stores(call)
         if scalars and kind == _ADDS and outputs and outputs[0].dtype is torch.float16:
             self._keep_vanished(number, scalars)
         if scalars and outputs and outputs[0].dtype in _MEASURED and call.func.overloadpacket in _LIMITING:
@@ -484,6 +489,13 @@ def _kind_of(func: Any) -> int:
     if func.is_view:
         return _VIEW
     return _PRODUCT if packet in _PRODUCTS else _ADDS if packet in _ADDING else _MEASURE
+
+
+def _only_stores(call: Call) -> bool:
+    """Whether a call writes numbers to some places of a tensor, and computes none."""
+    if call.func.overloadpacket not in _STORING or "reduce" in call.kwargs:
+        return False
+    return not call.kwargs.get("accumulate", len(call.args) > 3 and call.args[3] is True)
 
 
 def _rows(tensor: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import programs
 import pytest
+import torch
 
 HAND_SCALED = """
 torch.manual_seed(0)
@@ -264,3 +265,42 @@ def test_a_limit_that_is_the_pole_itself_after_rounding(dtype, limited, function
     found = reported(tmp_path, text)
     assert [code for code, _ in found] == codes
     assert all(line.endswith("# made") for _, line in found)
+
+
+PARTLY = {
+    "rows by index": "out[:, rows] = part(rows)",
+    "scatter": "out.scatter_(1, rows[None].expand(4, -1), part(rows))",
+    "index_copy": "out.index_copy_(1, rows, part(rows))",
+    "masked": "at = torch.zeros(48).index_fill(0, rows, 1.0).bool().expand(4, -1); out.masked_scatter_(at, part(rows))",
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("write", PARTLY.values(), ids=PARTLY)
+def test_what_nothing_has_filled_yet_says_nothing_of_what_is_written_beside_it(write, dtype, tmp_path):
+    torch.use_deterministic_algorithms(True)  # fills empty memory with NaN
+    try:
+        text = f"""
+        part = lambda rows: torch.rand(4, len(rows)).to(torch.{dtype})
+        for _ in range(3):
+            out = torch.empty(4, 48, dtype=torch.{dtype})
+            for rows in torch.randperm(48).split(16):
+                {write}
+        print(out.float().mean().item())
+        """
+        program = programs.run(tmp_path, text, numerics=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert [f for f in program.findings if f.severity != "note"] == []
+
+
+def test_what_becomes_infinite_on_its_way_into_such_memory_is_told(tmp_path):
+    text = """
+    out = torch.empty(4, 48, dtype=torch.float16)
+    for rows in torch.arange(48).split(16):
+        out[:, rows] = (1e5 * torch.rand(4, 16) + 7e4).half()  # made
+    print(out.float().mean().item())
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    told = [(f.code, f.site.line) for f in program.findings if f.severity != "note"]
+    assert told == [("DT301", program.line("# made"))]

@@ -7,15 +7,21 @@ such a tensor means is known to its module: it is called, or the codes are multi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
+from .. import graph
 from ..graph import place_of, unmoved
-from ..records import Fix, Recording, Witness
+from ..records import Fix, Input, Recording, Witness
+from ..source import operands
 from ..source.module_calls import module_call
-from ..tables.dtypes import DTYPES, FLOATING
+from ..tables.dtypes import DTYPES, FLOATING, Dtype
 from ..tables.english import quoted
-from ..tables.operators import is_cast, name_of, tagged
+from ..tables.operators import is_cast, is_move, name_of, tagged
 from .advice import advise
 from .case import Case, short
+
+_NEAR = 16
+"""How many ops a scale may be computed with."""
 
 
 def holds_codes(recording: Recording, witness: Witness) -> bool:
@@ -35,7 +41,46 @@ def _scaled(recording: Recording, witness: Witness) -> int:
     number = _made(recording, number)
     while number >= 0 and tagged(ops[number], "whole", "upper_bound"):
         number = _made(recording, number)
-    return number if number >= 0 and tagged(ops[number], "scale") else -1
+    if number < 0 or not tagged(ops[number], "scale"):
+        return -1
+    return number if stored.kind != "float" or _fits(recording, number, stored) else -1
+
+
+def _fits(recording: Recording, number: int, stored: Dtype) -> bool:
+    """Whether an op scales numbers to the range of a format that takes them as they are, too: by its largest number, by
+    a tensor that is kept or comes from an extreme, or by a number that was read from an extreme of theirs.
+
+    Any other factor, such as a strength, is a part of what the numbers mean.
+    """
+    op, ops = recording.ops[number], recording.ops
+    frame = next(iter(place_of(recording, op.place).stack), None)
+    if frame is not None and operands.names_limit(recording.text, frame, stored.largest):
+        return True
+    by = [i for i in op.inputs if prod(i.shape) < prod(op.shape)]
+    if any(_is_kept(recording, i) or _extremes(recording, i.producer) for i in by):
+        return True
+    read = (n for n in range(number) if tagged(ops[n], "observed")) if len(op.inputs) == 1 else ()
+    above = graph.ops_above(ops, [extreme for n in read for extreme in _extremes(recording, n)])
+    return any(
+        (i.producer, i.event) == (op.inputs[0].producer, op.inputs[0].event) for n in above for i in ops[n].inputs
+    )
+
+
+def _is_kept(recording: Recording, given: Input) -> bool:
+    """Whether an operand is a module's tensor or was made before, and only moved, cast or scaled since."""
+    ops = recording.ops
+    while given.producer >= 0 and ops[given.producer].inputs:
+        op = ops[given.producer]
+        if not (is_move(op) or is_cast(op) or tagged(op, "scale")):
+            break
+        given = op.inputs[0]
+    kept = {p.event for p in recording.parameters}
+    return given.holder is not None or given.producer < 0 or given.event in kept - {-1}
+
+
+def _extremes(recording: Recording, number: int) -> list[int]:
+    """The ops that found the largest or smallest of numbers, from which another op computed its result."""
+    return [n for n in graph.ops_above(recording.ops, [number], most=_NEAR) if tagged(recording.ops[n], "extreme")]
 
 
 def _made(recording: Recording, number: int) -> int:

@@ -102,6 +102,7 @@ def tensor_side(text: ProgramText, frame: Frame, op: str, made: Place) -> int | 
 _NUMBERS = frozenset({"float", "int", "len", "item"})
 """Functions and methods that give numbers of Python's."""
 _DEEPEST = 4
+_MOST_GIVEN = 16
 
 
 def _is_number(file: ParsedFile, node: ast.expr, deep: int = 0) -> bool:
@@ -343,6 +344,24 @@ def scalar_place(text: ProgramText, site: Place, value: str) -> Place:
         if call is not None and frame.user:
             break
     return site
+
+
+def names_limit(text: ProgramText, frame: Frame, limit: float) -> bool:
+    """Whether the expression that the frame was running, or what its names were given, has a number that is a format's
+    largest, or asks ``finfo`` for one."""
+    file, node = text.parsed(frame.file), augmented(text, frame) or expression_at(text, frame)
+    waiting, seen = [node] if file is not None and node is not None else [], set[ast.AST]()
+    while waiting and file is not None and len(seen) < _MOST_GIVEN:
+        seen.add(given := waiting.pop())
+        for part in ast.walk(given):
+            if number_of(part) in (repr(limit), repr(-limit), repr(int(limit)), repr(-int(limit))):
+                return True
+            if isinstance(part, ast.Attribute) and "finfo" in (dotted(getattr(part.value, "func", part)) or ""):
+                return True
+            name = dotted(part)
+            found = [v for a in assignments(file, part, name) for v in given_to(a, name)] if name else []
+            waiting += [value for value in found if value is not None and value not in seen]
+    return False
 
 
 def converted(text: ProgramText, site: Place) -> tuple[str, Place]:

@@ -88,6 +88,47 @@ def test_codes_are_multiplied_by_their_scale_again(text, tmp_path):
     assert "by its scale again" in fix.why and not fix.edits
 
 
+STORES = """
+latent = torch.randn(2, 3, 8)
+{made}
+torch.cat([torch.randn(2, 5, 8), kept], 1)
+"""
+SCALES = {
+    "a number that was read": "s = latent.abs().max().item() / 448\nkept = (latent / s).to(torch.float8_e4m3fn)",
+    "the largest number of the format": "kept = (latent.tanh() * 448).to(torch.float8_e4m3fn)",
+    "that as a constant": "LIMIT = torch.finfo(torch.float8_e5m2).max\nkept = (latent.tanh() * LIMIT).to(torch.float8_e5m2)",
+    "a power of two": "s = torch.exp2((latent.abs().amax() / 448).log2().ceil())\nkept = (latent / s).to(torch.float8_e4m3fn)",
+    "one that is kept": """
+class Store(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.tensor(0.02))
+    def forward(self, x):
+        return (x / self.scale).to(torch.float8_e4m3fn)
+kept = Store()(latent)
+""",
+}
+FACTORS = {
+    "a number": "strength = 0.9\nkept = (latent * strength).to(torch.float8_e4m3fn)",
+    "one of the settings": "kept = (latent / {'scaling': 0.18215}['scaling']).to(torch.float8_e5m2)",
+    "one of a schedule": "sigmas = torch.linspace(1, 0, 5)\nkept = (latent * sigmas[1]).to(torch.float8_e4m3fn)",
+    "a mask": "kept = (latent * (latent > 0)).to(torch.float8_e4m3fn)",
+    "a gate": "kept = (latent * nn.Linear(8, 8)(latent).sigmoid()).to(torch.float8_e4m3fn)",
+}
+
+
+@pytest.mark.parametrize("how", SCALES)
+def test_what_fits_numbers_to_a_format_is_their_scale(how, tmp_path):
+    fix = run(tmp_path, STORES.format(made=SCALES[how])).findings[0].fix
+    assert "by its scale again" in fix.why and not fix.edits
+
+
+@pytest.mark.parametrize("how", FACTORS)
+def test_another_factor_is_a_part_of_the_numbers(how, tmp_path):
+    found = follow(tmp_path, STORES.format(made=FACTORS[how]), rounds=1)
+    assert found.shown and found.shown[0].kind != "call" and found.clean, found.program.findings
+
+
 @pytest.mark.parametrize("text", [*CALLED.values(), CACHE], ids=[*CALLED, "a cache"])
 def test_no_candidate_and_no_healing_casts_codes(text, tmp_path):
     if "bnb" in text:

@@ -35,10 +35,24 @@ def half_gradients(case: Case) -> Iterator[Fix]:
     if edit is None and case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
         edit = editing.uncast(case.recording, editing.from_user(case.here))
         keeps = "remove this cast: the weights stay in float32 (your autocast still computes in 16 bits)"
+    if every := _all_kept_wide(case, edit):
+        born = graph.place_of(case.recording, case.recording.events[case.witness.event].place)
+        change = "keep the trained weights in float32 where they are made (your autocast still computes in 16 bits)"
+        yield advise(born, change, edits=every, kind="plan")
+        return
     change, lines = keeps, tuple[ByHand, ...]()
     if edit is None:
         change, lines = wide_weights.advice(case.recording, case.origin, case.witness.dtype, case.site)
     yield advise(case.here, change, edits=edit, kind="plan", lines=lines)
+
+
+def _all_kept_wide(case: Case, edit: Edit | None) -> tuple[Edit, ...]:
+    """The edits that make all trained weights float32, where one edit is not enough or would widen others in vain."""
+    if not wide_weights.in_autocast(case.recording):
+        return ()
+    every = wide_weights.where_all_were_made(case.recording, case.witness.dtype, case.witness.event)
+    enough = edit is not None and len(every) < 2 and wide_weights.made_only_trained(case.recording, case.here)
+    return every if not enough else ()
 
 
 def into_widened(case: Case) -> Iterator[Fix]:

@@ -25,7 +25,7 @@ from ..records import (
     Place,
     Witness,
 )
-from ..tables.dtypes import DTYPES, FLOATING
+from ..tables.dtypes import DTYPES, FLOATING, HALF
 from .case import Case
 
 
@@ -43,7 +43,9 @@ class Effect:
 def effect_of(case: Case, fix: Fix) -> Effect | None:
     """What a remedy's edits change: operands of the refused call, births at a line, or results of the line's ops."""
     edit = fix.edits[0]
-    wanted = edit.change.dtype if edit.change.target == NAMED else case.born or case.wanted
+    scaled = case.refused.code == "DT116" and case.culprit.dtype in HALF  # its dtype agrees with all else
+    told = edit.change.dtype if edit.change.target == NAMED else ""
+    wanted = told or ("float32" if scaled else case.born or case.wanted)
     if fix.kind == "autocast":
         if case.off is not None or case.ran_under is not None or case.refused.phase == "backward":
             return None  # a replay would put every call under autocast, and the others are right
@@ -52,7 +54,8 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
         return Effect(_of_births(case, dict.fromkeys(_by_default(case), wanted)))
     if fix.place == case.site and fix.place.stack and inside(edit, fix.place.stack[0]):
         return _at_call(case, fix.edits)
-    if case.origin.kind == "parameter" and len(fix.edits) > 1 and wanted is not None:
+    several = len(fix.edits) > 1 and (scaled or case.origin.kind == "parameter")
+    if wanted is not None and (several or scaled and fix.place != case.here):
         made = {n: place_of(case, s.place) for n, s in enumerate(case.recording.events) if s.to == case.culprit.dtype}
         edited = [n for n, p in made.items() if any(inside(e, f) for e in fix.edits for f in p.stack)]
         return Effect(_of_births(case, dict.fromkeys(edited, wanted)))

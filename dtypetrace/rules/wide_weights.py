@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from .. import graph
 from ..records import Edit, Frame, Origin, Parameter, Place, Recording
-from ..source import editing, models, optimizers
+from ..source import editing, expressions, models, optimizers
 from ..source.expressions import call_at
 from ..source.optimizers import ByHand
 from ..tables.dtypes import HALF
@@ -90,6 +90,34 @@ def _keeping_wide(recording: Recording, origin: Origin, training: optimizers.Tra
     return found
 
 
+def where_all_were_made(recording: Recording, dtype: str, event: int) -> tuple[Edit, ...]:
+    """The edits that make all weights float32 that are trained in a dtype in the model of those which have it from an
+    event, each where it was born, also where a variable names the dtype: autocast casts them, whatever that is. None
+    where one of them has no edit."""
+    model = {p.name.partition(".")[0] for p in recording.parameters if p.event == event}
+    of_it = (p for p in recording.parameters if p.name.partition(".")[0] in model)
+    trained = (p for p in of_it if p.trained and p.dtype == dtype and p.event >= 0)
+    found = dict[tuple[str, tuple[int, int]], Edit]()
+    for born in (recording.events[p.event] for p in trained):
+        place = graph.place_of(recording, born.place)
+        edit = _made_wide(recording, born.how, place) if made_only_trained(recording, place) else None
+        if edit is None:
+            return ()
+        found[edit.file, edit.start] = edit
+    return tuple(found.values())
+
+
+def _made_wide(recording: Recording, how: str, place: Place) -> Edit | None:
+    """The edit that makes weights float32 where they were born."""
+    if (edit := editing.at_birth(recording, how, place, "float32")) is not None:
+        return edit
+    own = editing.from_user(place)
+    if how == "cast":
+        return editing.uncast(recording, own)
+    named = expressions.dtype_keyword(recording.text, own.stack[0]) if own.stack else None
+    return next(iter(editing.of_cast(recording, own, "float32") or ()), None) if named is not None else None
+
+
 def _is_model(recording: Recording) -> Callable[[str], bool]:
     """Whether an expression was seen to be a model: by the name that its calls gave it."""
     called = {name.partition(".")[0] for name in recording.modules}
@@ -106,7 +134,7 @@ def _where_made(recording: Recording, origin: Origin) -> list[Edit]:
     everything = not _frozen(recording)
     asked = optimizers.adapters_widened(recording.text, origin.place)
     found = [asked]
-    if everything or _made_only_trained(recording, origin.place):
+    if everything or made_only_trained(recording, origin.place):
         own = editing.from_user(origin.place)
         if origin.kind == "cast" and editing.names_variable(recording, own):
             found.append(editing.uncast(recording, own))
@@ -120,7 +148,7 @@ def _frozen(recording: Recording) -> list[Parameter]:
     return [p for p in recording.parameters if p.holder == "parameter" and p.dtype in HALF and not p.trained]
 
 
-def _made_only_trained(recording: Recording, place: Place) -> bool:
+def made_only_trained(recording: Recording, place: Place) -> bool:
     """Whether no weights that are not trained got their dtype on the user's line of a place."""
     origins = (graph.origin(recording, p.event, p.dtype, p.name) for p in _frozen(recording) if p.event >= 0)
     line = _line_of(place.user_frame)

@@ -268,3 +268,72 @@ def test_what_a_library_gets_is_cast_together(text, edits, tmp_path):
     followed = follow(tmp_path, text, rounds=1)
     assert [edit.after for edit in followed.shown[0].edits] == edits
     assert followed.clean == ("double" not in text)
+
+
+ADAPTERS = """
+import torch
+class Adapter(nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.base, kind = base, base.weight.dtype
+        {down}
+        {up}
+    def forward(self, x):
+        return self.base(x) + {forward}
+net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).half().requires_grad_(False)
+net[0] = Adapter(net[0])
+trained = [p for p in net.parameters() if p.requires_grad]
+scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=8.0), torch.optim.SGD(trained, lr=0.1)
+x = torch.ones(2, 8).half()
+with torch.autocast("cpu", dtype=torch.float16, enabled={on}):
+    net(x)
+with torch.autocast("cpu", dtype=torch.float16):
+    loss = {loss}.float().square().mean()
+scaler.scale(loss).backward()
+scaler.unscale_(optimizer)
+scaler.step(optimizer)
+"""
+WEIGHTS = "F.linear(F.linear(x, self.down), self.up)"
+MODULES = "self.up(self.down(x))"
+LIKE_THE_BASE = {
+    "parameters": (
+        "self.down = nn.Parameter(torch.randn(2, 8, dtype=kind) * 0.02)",
+        "self.up = nn.Parameter(torch.zeros(8, 2, dtype=kind))",
+        WEIGHTS,
+        2,
+    ),
+    "modules": (
+        "self.down = nn.Linear(8, 2, bias=False, dtype=kind)",
+        "self.up = nn.Linear(2, 8, bias=False, dtype=base.weight.dtype)",
+        MODULES,
+        2,
+    ),
+    "like a tensor, and by a variable": (
+        "self.down = nn.Parameter(torch.zeros_like(base.weight)[:2])",
+        "self.up = nn.Parameter(torch.ones(8, 2, dtype=kind))",
+        WEIGHTS,
+        2,
+    ),
+    "cast": ("self.down = nn.Linear(8, 2).to(kind)", "self.up = nn.Linear(2, 8).to(dtype=kind)", MODULES, 2),
+    "by its name": (
+        "self.down = nn.Parameter(torch.randn(2, 8, dtype=torch.float16))",
+        "self.up = nn.Parameter(torch.zeros(8, 2, dtype=torch.half))",
+        WEIGHTS,
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", LIKE_THE_BASE)
+def test_all_weights_whose_gradients_a_scaler_takes_are_made_float32(how, tmp_path):
+    down, up, forward, edits = LIKE_THE_BASE[how]
+    text = ADAPTERS.format(down=down, up=up, forward=forward, on=True, loss="net(x)")
+    found = follow(tmp_path, text, rounds=1)
+    assert found.clean and len(found.shown[0].edits) == edits, found.text
+
+
+def test_they_stay_half_where_they_also_compute_outside_of_autocast(tmp_path):
+    down, up, forward, _ = LIKE_THE_BASE["parameters"]
+    text = ADAPTERS.format(down=down, up=up, forward=forward, on=False, loss="net(x)")
+    found = follow(tmp_path, text, rounds=1)
+    assert not found.shown, found.text

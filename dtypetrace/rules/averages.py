@@ -17,7 +17,7 @@ from .advice import advise
 from .checks import born_otherwise
 from .mechanisms import LEAST_MOVED, LEAST_STEPS, mechanism
 from .run_facts import Run
-from .silent_findings import found_at
+from .silent_findings import found_at, result_of
 from .training import birth
 
 _COUNTER = "float32"
@@ -260,8 +260,7 @@ def _followed(run: Run, number: int, target: Input) -> Origin | None:
 def _of_stored(run: Run, op: Op, v: Value) -> Finding:
     """What was computed in float32 from what the same cast stored the time before (``capture.stored``)."""
     made, place, given = op.outputs[0], run.place(op), run.operand(op, 0, None).shown
-    origin = Origin("cast", None, op.op, place, True)
-    culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
+    culprit = result_of(run, op)
     if made in HALF:
         fix = advise(place, "leave this cast out", f"keep {quoted(given)} in float32 from round to round",
                      edits=editing.uncast(run.recording, place))  # fmt: skip

@@ -74,7 +74,7 @@ def said(recording: Recording, refused: Refused) -> str:
 
 def _before_it_was_refused(f: Finding, others: _Others) -> bool:
     """What an operand did before it was refused."""
-    return _birth(f) in others.collided or f.code == "DT201" and f.site.stack[:1] in others.widened
+    return tensor_of(f) in others.collided or f.code == "DT201" and f.site.stack[:1] in others.widened
 
 
 def _cast_of_a_refusal(f: Finding, others: _Others) -> bool:
@@ -132,12 +132,12 @@ def _written_destroyed(f: Finding, others: _Others) -> Finding | None:
     if f.code != "DT408":
         return None
     harmful = (o for o in others.silent if o.code in ("DT301", "DT302") and o.severity != "note")
-    return next((o for o in harmful if _birth(f) and _birth(f) == o.site.stack[:1]), None)
+    return next((o for o in harmful if tensor_of(f) and tensor_of(f) == o.site.stack[:1]), None)
 
 
 def _decided_there(f: Finding, others: _Others) -> Finding | None:
     """What has the dtype of another tensor is damaged in the same way as that one: one line decided both."""
-    return next((o for o in others.silent if o.code == f.code and (_birth(f), _birth(o)) in others.taken), None)
+    return next((o for o in others.silent if o.code == f.code and (tensor_of(f), tensor_of(o)) in others.taken), None)
 
 
 # ---------------------------------------------------------------- only notes
@@ -182,7 +182,7 @@ def _speaks_little(f: Finding, others: _Others) -> bool:
         return False
     slight, zeros = trials.slight(f.tried), f.kind == "underflow" and f.tried.unit == "spoilt"
     vague = zeros or f.tried.roundings > trials.MOST
-    apart = (o for o in others.silent if o.severity != "note" and _birth(o) != _birth(f))
+    apart = (o for o in others.silent if o.severity != "note" and tensor_of(o) != tensor_of(f))
     cured = [(o.kind, o.tried) for o in apart if o.tried is not None and o.tried.cures and not trials.slight(o.tried)]
     return any(slight or vague and kind == "overflow" and t.roundings <= trials.MOST for kind, t in cured)
 
@@ -224,7 +224,7 @@ def left_out(recording: Recording, refused: Iterable[Finding], silent: Iterable[
     lost = [f for f in found if f.code == "DT307"]
     others = _Others(
         found,
-        frozenset({_birth(f) for f in collisions} - {()}),
+        frozenset({tensor_of(f) for f in collisions} - {()}),
         frozenset(s.place.stack[:1] for f in collisions for s in f.flow[:-1] if s.how == "promotion"),
         frozenset({tensor_of(f) for f in writes} - {()}),
         frozenset(map(_change, writes)),
@@ -254,7 +254,3 @@ def _measured(f: Finding) -> list[FlowStep]:
 
 def _change(f: Finding) -> _Change:
     return tensor_of(f), f.op
-
-
-def _birth(f: Finding) -> tuple[Frame, ...]:
-    return f.culprit.origin.place.stack[:1] if f.culprit is not None else ()

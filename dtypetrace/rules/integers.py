@@ -42,7 +42,7 @@ from .case import one
 from .checks import sound
 from .flows import tells_apart
 from .run_facts import Run, argument_of
-from .silent_findings import found_at
+from .silent_findings import found_at, result_of
 
 _FRACTIONS = 0.1
 """Share of the numbers written that lose a fraction."""
@@ -440,7 +440,7 @@ def _cut_off(run: Run, number: int, store: int, lost: int, of: int) -> Finding |
 def _filled(run: Run, op: Op) -> Finding:
     """One number with a fraction, put into integers."""
     place, made = run.place(op), op.outputs[0]
-    culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, Origin("factory", None, op.op, place))
+    culprit = result_of(run, op, "factory")
     fix = advise(place, "give this tensor a floating dtype where it is made")
     said = f"the number has a fraction, which {made} cuts off"
     return found_at(run, op, "DT203", culprit, fix, source="python float", made=made, how="copy", said=said)
@@ -449,8 +449,7 @@ def _filled(run: Run, op: Op) -> Finding:
 def _emptied(run: Run, v: Value, op: Op) -> Finding:
     """Different numbers below one, all of which are zero as integers."""
     place, made, source = run.place(op), op.outputs[0], op.inputs[0].dtype
-    origin = Origin("cast", None, op.op, place, True)
-    culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
+    culprit = result_of(run, op)
     fix = advise(place, "leave this cast out", edits=editing.uncast(run.recording, place))
     said = f"{v.cut:,} of {v.exact:,} sampled numbers lie between -1 and 1, and are 0 in {made}"
     title = f"a cast to {made} makes zeros of numbers that are computed with"
@@ -494,9 +493,7 @@ def _made_like(run: Run, op: Op) -> Origin | None:
 def _imaginary(run: Run, v: Value, op: Op) -> Finding:
     place, made = run.place(op), op.outputs[0]
     source = next(i.dtype for i in op.inputs if i.dtype in COMPLEX)
-    culprit = Operand(
-        0, f"result of {op.op}", made, op.shape, op.device, None, Origin("cast", None, op.op, place, True)
-    )
+    culprit = result_of(run, op)
     said = f"{v.spoilt:,} of {v.exact:,} sampled numbers had an imaginary part, which {made} does not hold"
     fix = advise(place, "take .abs() where a magnitude is meant, or .real where only the real part is")
     title = "a cast drops the imaginary part of complex numbers"

@@ -50,9 +50,9 @@ def find(run: Run) -> Iterable[Finding]:
     known = _tensors((*tables, *sums)) | {f.site.stack[:1] for f in sums} - {()}
     results = list(_beyond(_of_causes(losses, causes, known), known))
     yield from results
-    told = {(f.code, _born(f)) for f in results}
+    told = {(f.code, tensor_of(f)) for f in results}
     gradients = _gradients(losses, lost_gradients(run.recording))
-    yield from (f for f in _beyond(gradients, known) if (f.code, _born(f)) not in told)
+    yield from (f for f in _beyond(gradients, known) if (f.code, tensor_of(f)) not in told)
 
 
 def sampled(run: Run) -> Iterable[Finding]:
@@ -221,7 +221,7 @@ def _of_causes(losses: Losses, causes: dict[Cause, int], known: set[tuple[object
             continue
         if finding.code == "DT308" and _made_at(losses.run, cause.rounded) in known:
             continue
-        found.setdefault((finding.code, _born(finding)), finding)
+        found.setdefault((finding.code, tensor_of(finding)), finding)
     return list(found.values())
 
 
@@ -229,10 +229,6 @@ def _made_at(run: Run, number: int) -> tuple[object, ...]:
     """The line where what an op made got its dtype; nothing for no op."""
     event = event_of_output(run, number) if number >= 0 else -1
     return graph.place_of(run.recording, run.recording.events[event].place).stack[:1] if event >= 0 else ()
-
-
-def _born(finding: Finding) -> tuple[object, ...]:
-    return finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
 
 
 def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:

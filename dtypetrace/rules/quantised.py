@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .. import graph
-from ..records import FORWARD, Finding, Op, Operand, Origin, Tried, Value
+from ..records import FORWARD, Finding, Op, Tried, Value
 from ..tables.dtypes import REAL
 from ..tables.operators import is_cast, is_move, tagged, writes
 from .advice import advise
 from .no_gradient import cut_of
 from .run_facts import Run
-from .silent_findings import found_at
+from .silent_findings import found_at, result_of
 
 _CODES = "int8", "uint8"
 _CHANGED = 0.04
@@ -107,8 +107,7 @@ def _computed_with(run: Run, number: int) -> bool:
 def _cut_off(run: Run, v: Value) -> Finding:
     op, made = run.ops[v.op], run.ops[v.op].outputs[0]
     place, source = run.place(op), op.inputs[-1].dtype
-    origin = Origin("cast", None, op.op, place, True)
-    culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
+    culprit = result_of(run, op)
     fix = advise(place, f"round the numbers before they are cast to {made}", "the cast makes each of them smaller")
     said = f"{v.cut:,} of {v.exact:,} sampled numbers had a fraction, which {made} cuts off"
     title = f"a cast to {made} cuts off what should be rounded"
@@ -118,9 +117,7 @@ def _cut_off(run: Run, v: Value) -> Finding:
 
 def _finding(run: Run, op: Op, before: float, after: float) -> Finding:
     place, made = run.place(op), op.outputs[0]
-    culprit = Operand(
-        0, f"result of {op.op}", made, op.shape, op.device, None, Origin("cast", None, op.op, place, True)
-    )
+    culprit = result_of(run, op)
     fix = advise(
         place,
         "scale the numbers so that the largest ones become the largest codes",

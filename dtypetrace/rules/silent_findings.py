@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..records import Finding, Fix, FlowStep, Frame, Op, Operand, Place, Reach
+from ..records import Finding, Fix, FlowStep, Frame, Op, Operand, Origin, Place, Reach
 from ..tables.codes import KINDS, TITLES
 from .run_facts import Run
 
@@ -95,6 +95,12 @@ def silent_finding(
         reach=reach,
         weights=tuple(weights),
     )
+
+
+def result_of(run: Run, op: Op, how: str = "cast") -> Operand:
+    """What an op made, as the operand to blame: a cast or a factory that the program wrote there."""
+    origin = Origin(how, None, op.op, run.place(op), how == "cast")
+    return Operand(0, f"result of {op.op}", op.outputs[0], op.shape, op.device, None, origin)
 
 
 def tensor_of(finding: Finding) -> tuple[Frame, ...]:

@@ -181,13 +181,9 @@ def _program_has_any() -> bool:
     return any(map(of_the_program, _HAS_ANY.__code__.co_names))
 
 
-def _places() -> list[tuple[Any, str]]:
-    return [
-        (module, name)
-        for name in _ROLES
-        for module in (private.optimizer_internals if "optimizer" in name else private.module_internals,)
-        if private.offered(module.__name__, name, f"the calls of the hooks in {name}", None) is not None
-    ]
-
-
-_PLACES = _places()
+_PLACES = [
+    (module, name)
+    for name in _ROLES
+    for module in (private.optimizer_internals if "optimizer" in name else private.module_internals,)
+    if private.offered(module.__name__, name, f"the calls of the hooks in {name}", None) is not None
+]

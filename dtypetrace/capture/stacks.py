@@ -340,7 +340,7 @@ def _file(code: CodeType) -> str:
 
 def file_named(filename: str) -> str:
     """How a file is shown: a notebook's cell by its number, any other by its absolute path."""
-    return _cell(filename) or _absolute(filename)
+    return _cell(filename) or (filename if filename.startswith("<") else os.path.abspath(filename))
 
 
 def _cell(filename: str) -> str | None:
@@ -391,10 +391,6 @@ def _compiled(text: str) -> tuple[CodeType, ...]:
     for code in found:
         found += [c for c in code.co_consts if isinstance(c, CodeType)]
     return tuple(found)
-
-
-def _absolute(filename: str) -> str:
-    return filename if filename.startswith("<") else os.path.abspath(filename)
 
 
 def _characters(text: ProgramText, file: str, line: int | None, column: int | None) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .. import graph
-from ..records import Finding, Op, Operand, Place, Recording, Results, Sources
+from ..records import Finding, Operand, Place, Recording, Results, Sources
 from ..rules import patterns
 
 _MOST_NAMED = 4
@@ -194,7 +194,7 @@ def _collectives(recording: Recording) -> _Table:
     found: dict[str, _Seen] = {}
     counts: Counter[str] = Counter()
     for op in recording.ops:
-        if not _is_collective(op) or not op.inputs:
+        if not op.aten.startswith(("c10d.", "_c10d_functional.")) or not op.inputs:
             continue
         frame = graph.place_of(recording, op.place).user_frame
         at = f"{op.op.strip('_')} at {frame.file}:{frame.line}" if frame else op.op.strip("_")
@@ -203,10 +203,6 @@ def _collectives(recording: Recording) -> _Table:
             ", ".join(dict.fromkeys(i.dtype for i in op.inputs)), op.inputs[0].event, op.place
         )
     return found
-
-
-def _is_collective(op: Op) -> bool:
-    return op.aten.startswith(("c10d.", "_c10d_functional."))
 
 
 def _place(recording: Recording, event: int) -> int:

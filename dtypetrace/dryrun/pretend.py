@@ -124,10 +124,6 @@ class _Stream:
         return None
 
 
-def _block() -> Callable[..., Any]:
-    return lambda *_, **__: contextlib.nullcontext()
-
-
 def _answer(value: Any) -> Callable[..., Any]:
     """A new function for each name: dynamo knows torch's functions by identity."""
     return lambda *_, **__: value
@@ -162,7 +158,7 @@ def _cuda(replace: Replace) -> None:
     for name in ("current_stream", "default_stream"):
         replace(cuda, name, lambda device=None: _Stream())
     for name in ("device", "stream", "device_of"):
-        replace(cuda, name, _block())
+        replace(cuda, name, lambda *_, **__: contextlib.nullcontext())
     replace(torch._C, "__getattr__", _missing)
     accelerator: Any = torch.accelerator
     for name, answer in {"is_available": True, "device_count": 1, "current_device_index": 0}.items():

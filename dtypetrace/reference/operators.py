@@ -121,7 +121,7 @@ def kind_of(func: Any) -> Kind:
         outs,
         packet in _OVERWRITES,
         picks,
-        _pooled(packet),
+        _POOLS.get(packet.__name__, 0),
         undeclared,
         kept,
         _KEPT_ARGUMENTS & {a.name for a in schema.arguments},
@@ -147,7 +147,7 @@ def _how(func: Any, packet: Any, schema: Any) -> str:
         return STRANGE
     if func.is_view and packet is not _aten.view_as or torch.Tag.inplace_view in func.tags:
         return VIEW
-    decides = packet in _DECISIONS or not schema.is_mutable and not _gives_tensors(schema)
+    decides = packet in _DECISIONS or not schema.is_mutable and not any("Tensor" in str(r.type) for r in schema.returns)
     return RERUN if (known or packet in _MASKED) and not decides else TAKEN
 
 
@@ -155,10 +155,6 @@ def _writes_both(packet: Any, schema: Any) -> bool:
     """Whether an operator puts results into ``out=`` and also changes another argument: ``native_batch_norm.out``."""
     outs = [a.is_out for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     return any(outs) and (not all(outs) or packet in _UNDECLARED_WRITES)
-
-
-def _gives_tensors(schema: Any) -> bool:
-    return any("Tensor" in str(r.type) for r in schema.returns)
 
 
 _POOLS = {
@@ -170,7 +166,3 @@ _POOLS = {
     "fractional_max_pool2d": 2,
     "fractional_max_pool3d": 3,
 }
-
-
-def _pooled(packet: Any) -> int:
-    return _POOLS.get(packet.__name__, 0)

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from .. import graph
 from ..compare.differences import Apart, Comparison, Compiled, DtypeDifference, Replaced, Side, UnmatchedOp
-from ..records import Finding, Place
+from ..records import Place
 from ..tables.dtypes import DTYPES
 from ..tables.english import some
 from ..terminal import seen
@@ -46,7 +46,7 @@ def rest(comparison: Comparison) -> list[str]:
     if comparison.facts:
         lines += ["what differs in the receipt, - in a, + in b:", *contracts.lines(comparison.facts[:_MOST]), ""]
     for label, findings in zip("ab", comparison.findings):
-        lines += [_finding(label, f) for f in findings]
+        lines += [f"only in {label}: {f.severity}[{f.code}]: {f.title}{_at(f.site)}" for f in findings]
     for label, apart in zip("ab", comparison.apart):
         lines += [_apart(label, apart)] if apart else []
     return [*lines, summary(comparison)]
@@ -129,10 +129,6 @@ def _short(dtype: str) -> str:
 
 def _some(names: Sequence[str]) -> str:
     return some([name or "the model" for name in names], _MOST_NAMED)
-
-
-def _finding(label: str, f: Finding) -> str:
-    return f"only in {label}: {f.severity}[{f.code}]: {f.title}{_at(f.site)}"
 
 
 def _apart(label: str, apart: Sequence[Apart]) -> str:

@@ -276,7 +276,7 @@ def coarse_draws(run: Run) -> Iterable[Finding]:
         below = [n for n, _ in run.below(poles, lambda n: _shapes(run, n), _FAR)]
         least, reach = _OF_DRAWS * 2.0 ** DTYPES[dtype].digits, DTYPES[dtype].digits * log(2)
         far = any(_beside(run, n, {*poles, *below}) >= reach for n in below)
-        chooses = [n for n in below if _chooses(run, n)]
+        chooses = [n for n in below if tagged(run.ops[n], "largest", "order") and run.ops[n].outputs[:1] != ("bool",)]
         chosen = next((n for n in chooses if _compared(run, n) >= least), -1)
         rare = next((n for n in chooses if far and prod(run.ops[n].shape) >= _AGAIN * least), -1)
         if max(chosen, rare) < 0:
@@ -308,10 +308,6 @@ def _beside(run: Run, number: int, noise: set[int]) -> float:
 
 def _shapes(run: Run, number: int) -> bool:
     return run.moves(number) or tagged(run.ops[number], "pole", *_SHAPED)
-
-
-def _chooses(run: Run, number: int) -> bool:
-    return tagged(run.ops[number], "largest", "order") and run.ops[number].outputs[:1] != ("bool",)
 
 
 def _compared(run: Run, number: int) -> int:

@@ -126,7 +126,7 @@ def _begins(frame: FrameType, region: bool) -> bool:
                 after = _safely(watch.recorder, "a compiled call", look, _nothing)
     _here.outer.append((state, private.next_sequence_number(), after, step))
     if region:
-        _go(max(state, BETWEEN if _keeps_dispatch_mode() else AWAY))
+        _go(max(state, BETWEEN if _skipped and not torch_private.compiled_autograd() else AWAY))
     elif torch_private.runs_graph(frame):
         _go(AWAY)
     elif state == BETWEEN and _is_programs(frame):
@@ -233,10 +233,6 @@ def _step_in(call: torch_private.Call) -> _Step | None:
         return None
     (one,) = found.values()
     return _Step(one, (), {}, [_noted(weight) for weight in _weights(one)])
-
-
-def _keeps_dispatch_mode() -> bool:
-    return _skipped and not torch_private.compiled_autograd()
 
 
 def _is_programs(frame: FrameType) -> bool:

@@ -35,7 +35,6 @@ class Clock:
         thread.sequence = self.nodes.begin()
 
     def thread_state(self) -> Thread:
-        """The state of the calling thread."""
         ident = get_ident()
         thread = self.threads.get(ident)
         if thread is None:

@@ -92,7 +92,6 @@ def names_around(recorder: Session, root: nn.Module | None, holders: Iterable[nn
 
 
 def parameters_of(recorder: Session, root: nn.Module, names: Names) -> tuple[Parameter, ...]:
-    """The floating parameters of a module as records."""
     held = (one for one in recorder.modules.tensors(root) if one.holder == "parameter")
     return tuple(
         parameter_record(one._replace(name=names[id(one.tensor)][0]), recorder.event_of(one.tensor))

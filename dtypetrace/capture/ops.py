@@ -171,7 +171,6 @@ _forms: dict[tuple[int, tuple[type, ...]], Form] = {}
 
 
 def form_of(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Form:
-    """The form of a call."""
     kinds = (*map(type, args), *map(type, kwargs.values())) if kwargs else (*map(type, args),)
     key = len(args), kinds
     form = _forms.get(key)

@@ -58,8 +58,6 @@ class InnerRead(NamedTuple):
 
 
 class Thread:
-    """The state of one thread."""
-
     __slots__ = ("calls", "modules", "sequence", "reads", "inside", "kernel")
 
     def __init__(self) -> None:

@@ -168,8 +168,6 @@ def state_of(optimizer: Any, place: int, event_of: Callable[[Tensor], int]) -> t
 
 
 class _Optimizer:
-    """One optimizer."""
-
     def __init__(self, optimizer: Any, place: int, facts: Facts, numerics: bool) -> None:
         self.ref = weakref.ref(optimizer)
         self.kind = type(optimizer).__name__

@@ -90,7 +90,6 @@ _of_thread = threading.local()
 
 
 def _in_unheard(frame: FrameType | None) -> bool:
-    """Whether a frame was called by ``unheard``."""
     while frame is not None:
         if frame.f_code is unheard.__code__:
             return True

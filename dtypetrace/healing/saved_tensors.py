@@ -36,8 +36,6 @@ class SavedTensors:
         held = self
 
         class HealingFunctionMode(base):
-            """The function mode of a trace that heals."""
-
             def __torch_function__(
                 self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
             ) -> Any:

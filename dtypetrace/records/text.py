@@ -32,7 +32,6 @@ class ParsedFile:
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
-        """The parent of each node."""
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     @cached_property
@@ -71,7 +70,6 @@ class ParsedFile:
         return "".join((self.lines[first - 1][begin - 1 :], *middle, self.lines[last - 1][: end - 1]))
 
     def segment(self, node: ast.expr | ast.stmt | ast.keyword) -> str:
-        """A node as it is written."""
         return self.between(self.start(node), self.end(node))
 
     def indent(self, node: ast.expr | ast.stmt) -> str:

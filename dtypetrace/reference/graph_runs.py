@@ -119,7 +119,6 @@ class Given:
 
 
 def run(nodes: Sequence[Any], given: Given, rounds: Rounds) -> Run:
-    """Runs a graph."""
     made = Run()
     values: dict[Any, Ways] = {}
     last = {i: n for n in nodes for i in n.all_input_nodes}

@@ -177,7 +177,6 @@ def _made_unwatched(recording: Recording, findings: Sequence[Finding]) -> str:
 
 
 def block(display: Display, recording: Recording, f: Finding) -> list[StyledLine]:
-    """The lines of one finding."""
     labels = wording.labels(f)
     # the gutter must also be wide enough for the line numbers of the edits
     numbers = [frame.line for frame, _ in labels] + [edit.end[0] for edit in (f.fix.edits if f.fix else ())]

@@ -34,7 +34,6 @@ def text(comparison: Comparison, names: Names) -> str:
 
 
 def block(number: int, difference: DtypeDifference | Replaced) -> list[str]:
-    """The lines of one difference."""
     return _change(number, difference) if isinstance(difference, DtypeDifference) else _replaced(number, difference)
 
 

@@ -144,7 +144,6 @@ def styled(lines: Sequence[str], style: str) -> list[StyledLine]:
 
 
 def _without_comment(line: str) -> str:
-    """A line without the comment at its end."""
     try:
         for token in tokenize.generate_tokens(iter([line]).__next__):
             if token.type == tokenize.COMMENT:

@@ -78,7 +78,6 @@ def _before_it_was_refused(f: Finding, others: _Others) -> bool:
 
 
 def _cast_of_a_refusal(f: Finding, others: _Others) -> bool:
-    """The cast that caused a refusal."""
     return any(step.how == "cast" and step.place.stack[:1] in others.collided for step in f.flow)
 
 

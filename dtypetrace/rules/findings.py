@@ -353,7 +353,6 @@ def judge(recording: Recording, refused: Refused) -> Finding:
 
 
 def finding_of(recording: Recording, refused: Refused, judged: Judged) -> Finding:
-    """The finding of a refused call that was judged."""
     case = judged.case
     culprit, flow = _since_written(case) if case else (None, ())
     # an optimizer compares weights, gradients and its own state, in whichever function

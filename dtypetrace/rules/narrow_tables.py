@@ -225,17 +225,17 @@ def _given(run: Run, i: Input) -> bool:
 
 def _is_coarse(op: Op, p: Precision) -> bool:
     """Whether a table has a larger error than one rounding explains."""
-    return is_blurred(op, p) or p.total >= COARSE or tagged(op, "sequence") and p.merged >= _MERGED
+    return is_blurred(p) or p.total >= COARSE or tagged(op, "sequence") and p.merged >= _MERGED
 
 
-def is_blurred(op: Op, p: Precision) -> bool:
+def is_blurred(p: Precision) -> bool:
     """Whether neighbours in a table are equal that should be different numbers."""
     return p.blurred >= _BLURRED
 
 
 def is_spoilt(op: Op, p: Precision) -> bool:
     """Whether a small sample of a table shows damage: equal neighbours, turned angles, or a quarter of the numbers."""
-    return is_blurred(op, p) or p.total >= (_TURNED if tagged(op, "angle") else _SPOILT)
+    return is_blurred(p) or p.total >= (_TURNED if tagged(op, "angle") else _SPOILT)
 
 
 def measured(

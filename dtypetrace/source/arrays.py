@@ -15,8 +15,7 @@ from types import MappingProxyType
 
 from ..records import Frame, Place
 from ..records.text import ParsedFile, ProgramText
-from . import attributes
-from .decisions import At, Finder, spelled
+from .decisions import At, Finder, spelled, takes
 from .expressions import Assignment, Function, assignments_in, call_at, dotted, function_around, given_to, last_part
 from .operands import located
 
@@ -120,8 +119,7 @@ class _Arrays(Finder):
 
     def indexes(self) -> bool:
         """Whether something that was followed is an index somewhere."""
-        files = (self.text.parsed(path) for path in self.files)
-        nodes = (n for file in files if file is not None for n in ast.walk(file.tree) if isinstance(n, ast.Subscript))
+        nodes = (n for file in self.files.values() for n in ast.walk(file.tree) if isinstance(n, ast.Subscript))
         return any(dotted(n) in self.names for node in nodes for n in ast.walk(node.slice) if _is_name(n))
 
     def array(self, at: At) -> Iterator[_End]:
@@ -184,7 +182,7 @@ class _Arrays(Finder):
         elif None in found:
             return []
         parts += _known(at, found)
-        if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) or not _takes(scope, name):
+        if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) or not takes(scope, name):
             return parts
         given = self._given(at, scope, name)
         return [*parts, *given] if given else []
@@ -195,8 +193,7 @@ class _Arrays(Finder):
         call = assignment.value
         if not isinstance(target, ast.Tuple) or not isinstance(call, ast.Call):
             return
-        called = last_part(call.func)
-        own = [(path, f) for path in self.files for f in self._functions(path, called)]
+        own = self._functions(last_part(call.func))
         returned = _returned(*own[0]) if len(own) == 1 else []
         values = [r.node.elts if isinstance(r.node, ast.Tuple) else [] for r in returned]
         if all(len(v) == len(target.elts) for v in values):
@@ -205,17 +202,15 @@ class _Arrays(Finder):
 
     def _held(self, at: At, node: ast.Attribute) -> list[At]:
         """What an attribute may hold; nothing where that is unclear."""
-        files = {path: file for path in self.files if (file := self.text.parsed(path)) is not None}
-        found = attributes.setting(files, at.file, node) if at.file in files else None
+        found = self.setting(at, node)
         values = (*found.given, *((found.default,) if found.default else ())) if found is not None else ()
         return [At(path, value, -1) for path, value in values]
 
     # ------------------------------------------------------------ calls
 
     def _made(self, at: At, call: ast.Call) -> _Ends:
-        """What a call returns."""
         name, file = getattr(call.func, "attr", getattr(call.func, "id", "")), self.text.parsed(at.file)
-        own = [(path, f) for path in self.files for f in self._functions(path, name)]
+        own = self._functions(name)
         if own or file is None:
             return self._each(_returned(*own[0]) if len(own) == 1 else [])
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -245,10 +240,9 @@ class _Arrays(Finder):
         if not found:
             yield _End(built_in or "")
 
-    def _functions(self, path: str, name: str) -> list[ast.FunctionDef]:
-        file = self.text.parsed(path)
-        nodes = ast.walk(file.tree) if file is not None else ()
-        return [n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == name]
+    def _functions(self, name: str) -> list[tuple[str, ast.FunctionDef]]:
+        nodes = ((path, n) for path, file in self.files.items() for n in ast.walk(file.tree))
+        return [(path, n) for path, n in nodes if isinstance(n, ast.FunctionDef) and n.name == name]
 
 
 def _qualified(file: ParsedFile, node: ast.AST) -> str:
@@ -291,11 +285,6 @@ def _each_of(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr 
 def _stored(target: ast.expr, name: str) -> list[ast.Name]:
     names = [n for n in ast.walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     return [n for n in names if n.id == name]
-
-
-def _takes(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> bool:
-    a = function.args
-    return any(p.arg == name for p in (*a.posonlyargs, *a.args, *a.kwonlyargs))
 
 
 def _returned(path: str, function: ast.FunctionDef) -> list[At]:

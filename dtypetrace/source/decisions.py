@@ -97,7 +97,8 @@ class Finder:
 
     def __init__(self, text: ProgramText, place: Place) -> None:
         self.text, self.stack = text, place.stack
-        self.files = sorted({f.file for f in place.stack if f.user})
+        parsed = ((path, text.parsed(path)) for path in sorted({f.file for f in place.stack if f.user}))
+        self.files = {path: file for path, file in parsed if file is not None}
 
     def follow(self, at: At, depth: int) -> Iterator[At]:
         """The dtype literals from which an expression may get its value."""
@@ -136,7 +137,7 @@ class Finder:
                 for value in values if _read_once(file, scope, name) else ():
                     yield from self.follow(At(at.file, value, level), depth + 1)
                 return
-            if isinstance(scope, Function) and name in _names(scope):
+            if isinstance(scope, Function) and takes(scope, name):
                 yield from self._parameter(At(at.file, at.node, level), scope, name, depth)
                 return
             if scope is file.tree:
@@ -175,20 +176,17 @@ class Finder:
         name = function.name
         if name == "__init__" and file is not None and isinstance(around := file.parents.get(function), ast.ClassDef):
             name = around.name
-        found: list[At | None] = []
-        for path in self.files:
-            parsed = self.text.parsed(path)
-            nodes = ast.walk(parsed.tree) if parsed is not None else ()
-            found += [At(path, n, -1) for n in nodes if isinstance(n, ast.Call) and last_part(n.func) == name]
-        return found
+        nodes = ((path, n) for path, parsed in self.files.items() for n in ast.walk(parsed.tree))
+        return [At(path, n, -1) for path, n in nodes if isinstance(n, ast.Call) and last_part(n.func) == name]
 
     # ------------------------------------------------------------ settings
 
+    def setting(self, at: At, node: ast.Attribute) -> attributes.Setting | None:
+        return attributes.setting(self.files, at.file, node) if at.file in self.files else None
+
     def _attribute(self, at: At, node: ast.Attribute, depth: int) -> Iterator[At]:
         """What gives an attribute its value, by the object's class."""
-        files = {path: file for path in self.files if (file := self.text.parsed(path)) is not None}
-        found = attributes.setting(files, at.file, node) if at.file in files else None
-        if found is None:
+        if (found := self.setting(at, node)) is None:
             return
         given = [list(self.follow(At(path, v, -1), depth + 1)) for path, v in found.given]
         if all(given):  # else a value is unknown
@@ -213,9 +211,8 @@ class Finder:
     def _table(self, node: ast.expr) -> dict[str, str] | None:
         """The dtypes under the keys of a dictionary that the program writes down once; None where that is unclear."""
         found = [node] if isinstance(node, ast.Dict) else []
-        for path in self.files if not found else ():
-            file = self.text.parsed(path)
-            for n in ast.walk(file.tree) if file is not None else ():
+        for file in self.files.values() if not found else ():
+            for n in ast.walk(file.tree):
                 if isinstance(n, (ast.Assign, ast.AnnAssign)) and isinstance(n.value, ast.Dict):
                     targets = n.targets if isinstance(n, ast.Assign) else [n.target]
                     found += [n.value for t in targets if last_part(t) == last_part(node)]
@@ -226,9 +223,8 @@ class Finder:
         return dtypes if len(dtypes) == len(found[0].keys) else None
 
     def _under(self, key: str) -> Iterator[At]:
-        for path in self.files:
-            file = self.text.parsed(path)
-            for node in ast.walk(file.tree) if file is not None else ():
+        for path, file in self.files.items():
+            for node in ast.walk(file.tree):
                 if isinstance(node, ast.Dict):
                     pairs = zip(node.keys, node.values)
                     yield from (At(path, v, -1) for k, v in pairs if isinstance(k, ast.Constant) and k.value == key)
@@ -269,6 +265,6 @@ def _outside(file: ParsedFile, node: ast.AST) -> bool:
     return function_around(file, node) is file.tree
 
 
-def _names(function: Function) -> list[str]:
+def takes(function: Function, name: str) -> bool:
     a = function.args
-    return [p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
+    return any(p.arg == name for p in (*a.posonlyargs, *a.args, *a.kwonlyargs))

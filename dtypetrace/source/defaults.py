@@ -103,7 +103,6 @@ def _spans_lines(statement: ast.stmt) -> bool:
 
 
 def _setting(text: ProgramText, place: Place) -> tuple[ParsedFile, ast.FunctionDef, ast.Call] | None:
-    """The file and the function of a call at a place, and the call."""
     file = text.parsed(place.file)
     call = expression_at(text, place.stack[0]) if place.stack else None
     function = function_around(file, call) if file is not None and call is not None else None

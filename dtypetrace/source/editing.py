@@ -448,7 +448,7 @@ def back_at_return(recording: Recording, place: Place) -> tuple[Frame, Edit] | N
     if argument.id not in taken or expressions.assignments_in(function, argument.id) or len(returns) != 1:
         return None
     value = returns[0].value
-    named = isinstance(value, ast.Name) and not _used_and_returned(spot.file, function, call, value.id)
+    named = isinstance(value, ast.Name) and not _used_and_returned(function, call, value.id)
     if value is None or named or isinstance(value, ast.Tuple):
         return None
     if expressions.function_around(spot.file, value) is not function:
@@ -463,7 +463,7 @@ _SAME = frozenset({"detach", "clone", "contiguous"})
 """Methods whose result has the dtype of their tensor."""
 
 
-def _used_and_returned(file: ParsedFile, function: ast.FunctionDef, call: ast.Call, name: str) -> bool:
+def _used_and_returned(function: ast.FunctionDef, call: ast.Call, name: str) -> bool:
     """Whether a name holds only what a call gave, and is used before it is returned: the wide value had a purpose."""
     bound = expressions.assignments_in(function, name)
     uses = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]

@@ -35,7 +35,6 @@ _INTEGER_FOR = {"bool": "bool", "int": "int64", "float": DEFAULT_FLOAT, "complex
 
 
 def category(dtype: str) -> Category:
-    """The category of a dtype."""
     known = DTYPES.get(dtype)
     return _CATEGORIES.get(known.kind, Category.NONE) if known is not None else Category.NONE
 
@@ -128,12 +127,8 @@ def _combined(higher: str | None, lower: str | None) -> str | None:
     if category(higher) == Category.COMPLEX:
         return higher
     if category(higher) == Category.FLOAT:
-        return DTYPES[higher].counterpart or _complex_of_half(higher) if category(lower) == Category.COMPLEX else higher
+        of_its_own = DTYPES[higher].counterpart  # bfloat16 has none
+        return of_its_own or "complex64" if category(lower) == Category.COMPLEX else higher
     if category(higher) == Category.BOOL or category(lower) >= Category.FLOAT:
         return promote(higher, lower)
     return higher
-
-
-def _complex_of_half(dtype: str) -> str:
-    """bfloat16 has no complex dtype of its own."""
-    return "complex64"

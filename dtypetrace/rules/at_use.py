@@ -262,7 +262,7 @@ def right_elsewhere(case: Case) -> Iterator[Fix]:
     counted = refused.wants in ("integer", "bool") or wanted not in FLOATING and case.origin.kind == "cast"
     counts = counted and not _would_stay(case, wanted)
     stored = case.culprit.dtype in STORAGE_ONLY
-    if counts or stored or refused.wants == "float" or _mask(case) or _no_floating_module(case):
+    if counts or stored or refused.wants == "float" or _mask(case):
         yield _cast_here(case, wanted, f"cast {quoted(case.culprit.shown)} to {wanted} at the call")
 
 
@@ -273,11 +273,6 @@ def _would_stay(case: Case, wanted: str) -> bool:
 
 def _mask(case: Case) -> bool:
     return case.culprit.dtype == "bool" and case.wanted in FLOATING
-
-
-def _no_floating_module(case: Case) -> bool:
-    """Whether a parameter should have a dtype that no module can be cast to."""
-    return case.origin.kind == "parameter" and case.wanted not in FLOATING
 
 
 def _cast_here(case: Case, dtype: str, why: str) -> Fix:

@@ -118,14 +118,7 @@ def _takers(run: Run, number: int) -> Iterator[tuple[int, Op]]:
 def _rooted(run: Run, number: int) -> Op | None:
     """The first op that takes the root of an infinity made by a float16 product, if the infinity is passed on until
     then."""
-    return next((op for n, op in _takers(run, number) if tagged(op, "root") or _is_small_power(run, n)), None)
-
-
-def _is_small_power(run: Run, number: int) -> bool:
-    """Whether an op takes a power of less than 1: large numbers become smaller."""
-    op = run.ops[number]
-    given = run.peaks.get(op.inputs[0].producer, 0.0) if name_of(op) == "pow" and op.inputs else 0.0
-    return 1.0 < run.peaks.get(number, 0.0) < given < inf
+    return next((op for _, op in _takers(run, number) if tagged(op, "root")), None)
 
 
 def _multiplied(run: Run, number: int) -> Op | None:

@@ -594,13 +594,6 @@ class Losses:
         made = (d for n in one - both if not is_move(ops[n]) for d in ops[n].outputs if d in REAL)
         return min((DTYPES[d].digits for d in made), default=DTYPES[side.dtype].digits)
 
-    def lost_before(self, number: int) -> int:
-        """The op above another one that lost most of its result, which had not been rounding alone; -1 for none."""
-        above = (n for n in self._behind(number) if n != number and self.run.ops[n].phase in FORWARD)
-        lost = (n for n in above if self.of[n].total >= LOST and not self.of[n].spoiled)
-        lost = (n for n in lost if not (self.cancels(n) or self.asks_for_rounding(self.began(n).op)))
-        return max(lost, key=lambda n: self.of[n].total, default=-1)
-
     def moved(self, number: int) -> Iterator[int]:
         """An op and those above it whose numbers it only moves or casts, the one that made them last."""
         for above in graph.first_operands(self.run.ops, number):

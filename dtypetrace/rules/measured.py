@@ -134,8 +134,6 @@ def _of_ends(losses: Losses, least: float, ends: set[int], *, among: bool = Fals
         if not (p.spoiled or p.total >= _IN_FLOAT32) or losses.run.ops[number].phase not in FORWARD:
             continue
         cause = losses.began(number)
-        if losses.asks_for_rounding(cause.op) and (lost := losses.lost_before(cause.op)) >= 0:
-            cause = losses.began(lost)
         if losses.finds_scale(cause) or losses.on_bounds(cause.op):
             continue
         shows = _of_one_cast(losses, cause) or losses.compounds(cause.op) or decisions.ranked(losses, cause.op) >= 0

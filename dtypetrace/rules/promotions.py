@@ -256,13 +256,8 @@ def _deepest(run: Run, cause: _Cause) -> int:
 
 
 def _harmless(run: Run, cause: _Cause) -> bool:
-    """Whether it is an island that ends at once, or inside the same torch call that made it, or an average."""
-    op = run.ops[cause.op]
-    if cause.kept or cause.chosen and _deepest(run, cause) < _FAR:
-        return True
-    ran = (run.ops[n] for n in cause.ran)
-    own = all((o.op, o.place) == (op.op, op.place) for o in ran if o.phase != "backward" and o is not op)
-    return own and _ends_inside(run, cause, op) or _accumulates(run, cause)
+    """Whether it is an island that ends at once, or an average."""
+    return cause.kept or cause.chosen and _deepest(run, cause) < _FAR or _accumulates(run, cause)
 
 
 def _accumulates(run: Run, cause: _Cause) -> bool:
@@ -279,10 +274,6 @@ def _accumulates(run: Run, cause: _Cause) -> bool:
 def _share(run: Run, ran: list[Op], module: str) -> float:
     """The share of the results of a model's forward arithmetic, in bytes, that ran wide."""
     return sum(map(run.arithmetic, ran)) / max(run.given(module), 1)
-
-
-def _ends_inside(run: Run, cause: _Cause, op: Op) -> bool:
-    return cause.ends >= 0 and (run.ops[cause.ends].op, run.ops[cause.ends].place) == (op.op, op.place)
 
 
 def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: bool) -> Iterator[str]:

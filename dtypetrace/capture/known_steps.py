@@ -73,7 +73,7 @@ class KnownSteps:
             if self._off():
                 for op, calls in known.ran:
                     self._recorder.ops[op].count += calls
-                self._recorder.origins.still |= _state(optimizer)
+                self._recorder.origins.still |= set(_ids(optimizer.state))
             else:
                 self.inside = None
             return
@@ -165,11 +165,6 @@ def _setting(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value), *map(_setting, value)
     return value if isinstance(value, _PLAIN) else type(value)
-
-
-def _state(optimizer: Any) -> set[int]:
-    """The ids of the tensors of an optimizer's state."""
-    return set(_ids(optimizer.state))
 
 
 def _ids(states: Any) -> Iterator[int]:

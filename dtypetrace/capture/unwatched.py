@@ -6,7 +6,6 @@ function, module and phase are those that the same line had in watched steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from types import CodeType
 from typing import Any
@@ -55,7 +54,7 @@ def _from_traceback(recorder: Session, raised: BaseException, step: int) -> None
     error, meaning, stack = found
     thread = recorder.thread_state()
     with private.DisableTorchFunction():
-        modules = list(_modules(stack))
+        modules = [frame.f_locals["self"] for frame, _ in stack if frame.f_code is private.MODULE_CALL]
         place = _enter(recorder, thread, modules, refused_calls.whole_stack(stack))
         known = _ran_here(recorder, place, stack)
         scene, arguments = refused_calls.scene_of_traceback(recorder, thread, stack, meaning, error, place)
@@ -76,11 +75,6 @@ def _from_traceback(recorder: Session, raised: BaseException, step: int) -> None
 
 def _floating(op: GrowingOp) -> list[torch.dtype]:
     return [i.dtype for i in op.inputs if i.dtype.is_floating_point or i.dtype.is_complex]
-
-
-def _modules(stack: Stack) -> Iterator[nn.Module]:
-    """The modules whose call the exception passed through, innermost first."""
-    return (frame.f_locals["self"] for frame, _ in stack if frame.f_code is private.MODULE_CALL)
 
 
 def _enter(recorder: Session, thread: Thread, modules: list[nn.Module], stack: list[tuple[CodeType, int]]) -> int:

@@ -22,7 +22,7 @@ from ..capture.rehearsal import STEPS, Rehearsal
 from ..capture.settings import plan_of
 from ..capture.snapshot import snapshot
 from ..capture.updates import Updates, state_of
-from ..records import Declared, NotJudged, Recording, Trial, Update
+from ..records import Declared, NotJudged, Recording, Trial
 from ..results import results
 from ..rules import asked, plans
 from ..rules.mechanisms import Mechanism, mechanism
@@ -155,10 +155,5 @@ def _try(optimizer: Any, group: dict[str, Any], parameter: torch.Tensor, gradien
         except Exception:  # the optimizer's own code may fail on such a copy
             return None
         (update,) = updates.read()
-        return mechanism(_as_written(update))
-
-
-def _as_written(update: Update) -> Update:
-    """The update, counted as written: a rehearsal has no mode that sees writes through ``.data``, so it cannot know
-    whether weights that did not move were written."""
-    return replace(update, written=True)
+        # a rehearsal sees no writes through ``.data``: whether weights that did not move were written is not known
+        return mechanism(replace(update, written=True))

@@ -109,7 +109,7 @@ def kind_of(func: Any) -> Kind:
     if packet in _UNDECLARED_WRITES and not outs:
         positions, undeclared = _UNDECLARED_WRITES[packet]
         written = tuple(Argument(i, schema.arguments[i].name) for i in positions)
-    if not written and _undeclared_in_place(func, packet):
+    if not written and func.namespace != "aten" and packet.__name__.endswith("_"):  # a collective, as ``broadcast_``
         written = tuple(Argument(i, a.name) for i, a in enumerate(schema.arguments) if "Tensor" in str(a.type))
     kept = frozenset(i for i, a in enumerate(schema.arguments) if a.name in _KEPT_ARGUMENTS)
     dropout = next((i for i, a in enumerate(schema.arguments) if a.name in ("dropout_p", "dropout")), -1)
@@ -133,12 +133,6 @@ def kind_of(func: Any) -> Kind:
         packet in _CHOOSES and not outs,
         _FREE.get(packet, ()),
     )
-
-
-def _undeclared_in_place(func: Any, packet: Any) -> bool:
-    """Whether another library's operator writes to its arguments by its name alone: the collectives (``broadcast_``)
-    do not declare it in their schemas."""
-    return func.namespace != "aten" and packet.__name__.endswith("_")
 
 
 def _how(func: Any, packet: Any, schema: Any) -> str:

@@ -175,11 +175,6 @@ def _made(out: Any, engines: list[Engine]) -> list[Tensor]:
     return next((held for t in tensors_of(out) if (held := _held(t, engines))), [])
 
 
-def _fits(values: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a dtype holds all numbers as they are."""
-    return torch.equal(values.to(dtype).to(values.dtype), values)
-
-
 def _chosen(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, engines: list[Engine]) -> list[Tensor]:
     """The integers that a call chose, and those that the reference and each trial choose."""
     source = args[0] if args else None
@@ -189,7 +184,8 @@ def _chosen(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any,
     wide = [value.to(e.shadows.wide_of(source.dtype)) for e, value in zip(engines, held)]
     # a number with which is compared is rounded to the dtype of what is compared with it
     rounds = [
-        isinstance(e, Undone) and call.number not in e.undone and _fits(v, source.dtype) for e, v in zip(engines, wide)
+        isinstance(e, Undone) and call.number not in e.undone and torch.equal(v.to(source.dtype).to(v.dtype), v)
+        for e, v in zip(engines, wide)
     ]
     again = [call.func(v.to(source.dtype) if r else v, *args[1:], **kwargs) for v, r in zip(wide, rounds)]
     found = [next((t for t in tensors_of(o) if not floating(t.dtype)), None) for o in (out, *again)]

@@ -224,7 +224,7 @@ def _fill_streams(recording: Recording, known: dict[str, Module], around: dict[s
             if operand.dtype not in FLOATING or operand.holder is not None or _stays(recording, operand, made):
                 continue
             there = around.get(made.module, ()) if made else ()
-            shared = _common(own, there)
+            shared = sum(takewhile(bool, (a == b for a, b in zip(own[::-1], there[::-1]))))
             for full in own[: len(own) - shared]:
                 known[full].takes.add(operand.dtype)
             for full in there[: len(there) - shared]:
@@ -258,11 +258,6 @@ def _holder_of(weight: str, known: dict[str, Module], trained: set[str]) -> Modu
         return found
     ending = [full for full in trained if full.endswith(f".{weight}")]
     return known.get(ending[0].rpartition(".")[0]) if len(ending) == 1 else None
-
-
-def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    """How many outermost names two chains share."""
-    return sum(takewhile(bool, (a == b for a, b in zip(one[::-1], other[::-1]))))
 
 
 def _drop_unused(module: Module) -> None:

@@ -261,15 +261,10 @@ def operand_notes(f: Finding) -> list[str]:
         if other.holder is not None:
             return [f"{name} was {other.dtype} before tracing started"]
         return [f"{name} is {other.dtype}: it, or a tensor from which it was computed, existed before tracing started"]
-    if f.phase == "backward" and _of_backward(other.origin):
+    # the derivative of a cast has that one's place, and the operator's own name, as in ``_to_copy``
+    if f.phase == "backward" and other.origin.kind == "cast" and (other.origin.op or "").startswith("_"):
         return [f"{name} is {other.dtype} because backward() of {event(other.origin)} makes {other.dtype} gradients"]
     return [f"{name} is {other.dtype} because of {event(other.origin)}"]
-
-
-def _of_backward(origin: Origin) -> bool:
-    """Whether a cast is the derivative of another one: it has that one's place, and the operator's own name, as in
-    ``_to_copy``."""
-    return origin.kind == "cast" and (origin.op or "").startswith("_")
 
 
 _EVENTS = {

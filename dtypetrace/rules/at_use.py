@@ -260,15 +260,10 @@ def right_elsewhere(case: Case) -> Iterator[Fix]:
     if refused.pattern == "grad.requires_grad_int" or not case.disagrees or not case.passed or wanted is None:
         return
     counted = refused.wants in ("integer", "bool") or wanted not in FLOATING and case.origin.kind == "cast"
-    counts = counted and not _would_stay(case, wanted)
+    counts = counted and not graph.keeps(case.recording, case.witness.producer, case.witness.event, wanted)
     stored = case.culprit.dtype in STORAGE_ONLY
     if counts or stored or refused.wants == "float" or _mask(case):
         yield _cast_here(case, wanted, f"cast {quoted(case.culprit.shown)} to {wanted} at the call")
-
-
-def _would_stay(case: Case, wanted: str) -> bool:
-    """Whether a value created as an integer or boolean would still be one where it is used."""
-    return graph.keeps(case.recording, case.witness.producer, case.witness.event, wanted)
 
 
 def _mask(case: Case) -> bool:

@@ -255,15 +255,11 @@ def _of_cast(run: Run, number: int) -> tuple[Edit, ...]:
     place = run.place(op)
     if op.op not in NAMED_CASTS or op.phase not in FORWARD or not op.inputs or run.weight_of(op.inputs[0]):
         return ()
-    if _of_module(run, op):
+    # a module's cast, where the same call casts weights
+    if any(o.place == op.place and is_cast(o) and o.inputs and run.weight_of(o.inputs[0]) for o in run.ops):
         return ()
     edit = editing.at_birth(run.recording, "cast", place, _made_wide(op))
     return (edit,) if edit is not None and effects.inside(edit, place.stack[0]) else ()
-
-
-def _of_module(run: Run, op: Op) -> bool:
-    """Whether a cast is one of those that a module's cast makes: the same call casts weights."""
-    return any(o.place == op.place and is_cast(o) and o.inputs and run.weight_of(o.inputs[0]) for o in run.ops)
 
 
 def whole_wide(run: Run, number: int, wide: str) -> tuple[Edit, ...]:

@@ -241,7 +241,7 @@ def ran_before(case: Collision) -> Verdict | None:
 
     If all of them have changed (a model was cast after a first try), earlier calls show nothing.
     """
-    refused, known = case.refused, _past_operands(case)
+    refused, known = case.refused, {operand for operands, _ in _past_runs(case) for operand in operands}
     old = {w.dtype for w in case.sides if (w.dtype, _decision(case.recording, w.event)) in known}
     if len(old) != 1:
         return None
@@ -259,11 +259,6 @@ def _decision(recording: Recording, event: int) -> tuple[object, ...]:
 
 _Operand = tuple[str, tuple[object, ...]]
 """The dtype of an operand, and what decided it."""
-
-
-def _past_operands(case: Collision) -> set[_Operand]:
-    """Each floating operand of earlier, successful runs of the refused call."""
-    return {operand for operands, _ in _past_runs(case) for operand in operands}
 
 
 def _past_runs(case: Collision) -> list[tuple[list[_Operand], list[Frame]]]:

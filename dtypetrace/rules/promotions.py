@@ -216,7 +216,8 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
     ran = [run.ops[n] for n in cause.ran]
     reach = reach_of(ran)
     serious = _serious(run, cause, culprit, reach)
-    if not serious and _harmless(run, cause):
+    # an island that ends at once, or an average
+    if not serious and (cause.kept or cause.chosen and _deepest(run, cause) < _FAR or _accumulates(run, cause)):
         return None
     steps = graph.flow(run.recording, op.inputs[cause.operand].event, cause.expected)
     low = next((i.dtype for i in op.inputs if i.dtype in REAL and i.dtype != made), cause.expected)
@@ -253,11 +254,6 @@ def _serious(run: Run, cause: _Cause, culprit: Operand, reach: Reach) -> bool:
 def _deepest(run: Run, cause: _Cause) -> int:
     """After how many calls of arithmetic the wide stream ends. A loop over layers is one distinct op with a count."""
     return max(depth * max(run.ops[n].count // cause.calls, 1) for n, depth in cause.ran.items())
-
-
-def _harmless(run: Run, cause: _Cause) -> bool:
-    """Whether it is an island that ends at once, or an average."""
-    return cause.kept or cause.chosen and _deepest(run, cause) < _FAR or _accumulates(run, cause)
 
 
 def _accumulates(run: Run, cause: _Cause) -> bool:

@@ -175,7 +175,7 @@ def _first_bad(run: Run, first: Value) -> Iterator[Finding]:
         if zero is not None:
             yield _pole(run, zero, op, does is not None)
             return
-    if _narrow(op) and not _undefined(op, first):
+    if _narrow(op) and not (tagged(op, "pole") and first.made_nan == first.made):  # 0 / 0 leaves no range
         yield _overflow(run, first, (does,) if does else (), does is not None)
     elif does and _limits_added(run, op):
         joined = "join the masks before they become numbers (with `|`), or clamp their sum to torch.finfo(dtype).min"
@@ -194,11 +194,6 @@ def _limits_added(run: Run, op: Op) -> bool:
     largest = DTYPES[op.outputs[0]].largest if op.outputs[:1] and op.outputs[0] in REAL else inf
     near = [i for i in op.inputs if run.peaks.get(graph.unmoved(run.ops, i.producer), 0.0) >= largest / 2]
     return tagged(op, "sum") and len(near) > 1
-
-
-def _undefined(op: Op, first: Value) -> bool:
-    """Whether all that went wrong in a division is 0 / 0: no number left the range there."""
-    return tagged(op, "pole") and first.made_nan == first.made
 
 
 def _overflow(run: Run, first: Value, notes: tuple[str, ...], harmful: bool) -> Finding:

@@ -233,7 +233,7 @@ def scaled(text: ProgramText, step: Place, device: str) -> tuple[Edit, ...]:
     if made is None or not _see(file, made, (call, loss)) or _SCALER in _bound(file) or not _imports_torch(file):
         return ()
     clips = [n for n in ast.walk(file.tree) if isinstance(n, ast.Call) and _clips(n)]
-    if not all(_statement(file, n) for n in (call, *clips)):
+    if not all(isinstance(file.parents.get(n), ast.Expr) and not file.indent(n).strip() for n in (call, *clips)):
         return ()
     edits = [file.line_before(made, f'{_SCALER} = torch.amp.GradScaler("{device}")')]
     edits.append(_scaled_loss(file, loss))
@@ -259,11 +259,6 @@ def _bound(file: ParsedFile) -> set[str]:
 def _imports_torch(file: ParsedFile) -> bool:
     names = (a for n in ast.walk(file.tree) if isinstance(n, ast.Import) for a in n.names)
     return any(a.name == "torch" and a.asname is None for a in names)
-
-
-def _statement(file: ParsedFile, call: ast.expr) -> bool:
-    """Whether a call is a statement with lines of its own."""
-    return isinstance(file.parents.get(call), ast.Expr) and not file.indent(call).strip()
 
 
 def _scaled_loss(file: ParsedFile, loss: ast.Attribute) -> Edit:

@@ -171,14 +171,8 @@ class _Row(NamedTuple):
     """The row applies only to operations whose name matches this regular expression."""
 
 
-def _longest_literal(wording: str) -> str:
-    """The longest text that every message of this wording contains: searching for it first avoids compiling nearly all
-    rows."""
-    return max(re.split(r"\{[^{}]*\}|<\w+>", wording), key=len)
-
-
-_ROWS = tuple(
-    (_Row(*cells), _longest_literal(cells[3]))
+_ROWS = tuple(  # each with its longest literal text: to search for it first avoids compiling nearly all rows
+    (_Row(*cells), max(re.split(r"\{[^{}]*\}|<\w+>", cells[3]), key=len))
     for section in json.loads(Path(__file__).with_name("refusals.json").read_text("utf-8")).values()
     for cells in section
 )

@@ -238,18 +238,9 @@ WAYS: tuple[Way, ...] = (
 )
 
 
-CUSTOM = (
-    'decorate this function\'s forward with torch.amp.custom_fwd(device_type="{device}") and its backward with '
-    'torch.amp.custom_bwd(device_type="{device}"): autocast was on in forward and is off in backward'
-)
-
-
 def named(case: Case, fix: Fix) -> Fix:
     """The fix, with the ways of the libraries whose functions the recording shows among its alternatives."""
     ways = tuple(way.words for way in WAYS if way.applies(case) and any(_is(way, frame) for frame in way.seen(case)))
-    forward = autocast_off.ran_in_forward(case.recording, case.refused) if fix.kind != "autocast" else None
-    if forward is not None:
-        ways = (CUSTOM.format(device=forward.autocast.partition(":")[0]), *ways)
     new = tuple(words for words in ways if words not in fix.alternatives)
     return replace(fix, alternatives=(*new, *fix.alternatives)) if new else fix
 

@@ -207,10 +207,6 @@ def it_keeps_what_is_trained(proposal: Proposal) -> str:
         wanted = births.get(p.event, p.dtype) if p.event >= 0 else p.dtype
         if p.trained and narrower(wanted, p.dtype) and wanted in NARROW - chosen:
             return f"it would train {p.name} in {wanted}"
-    w = case.witness
-    wanted = births.get(w.event, w.dtype)
-    if w.trained and narrower(wanted, w.dtype) and wanted in NARROW - chosen:
-        return f"it would train {quoted(case.culprit.shown)} in {wanted}"
     return ""
 
 
@@ -276,32 +272,26 @@ def it_is_not_refused_again(proposal: Proposal) -> str:
 
     If the change cannot be followed to the call, nothing is known.
     """
-    if proposal.run is None or proposal.effect is None or not _reaches(proposal):
+    case, run, effect = proposal.case, proposal.run, proposal.effect
+    if run is None or effect is None or not isinstance(_again(proposal), Refuses):
         return ""
-    case = proposal.case
-    now = given_again(proposal.run, case.refused, proposal.effect.casts)
-    if case.witness.index in now and now[case.witness.index] == case.wanted:
-        return ""  # what else is wrong at this call has a cause of its own
-    return f"{quoted(case.refused.op)} would refuse it again" if isinstance(_again(proposal), Refuses) else ""
+    mended = given_again(run, case.refused, effect.casts).get(case.witness.index, "") == case.wanted
+    # what else is wrong at this call has a cause of its own
+    return f"{quoted(case.refused.op)} would refuse it again" if not mended else ""
 
 
 def _again(proposal: Proposal) -> Prediction | None:
-    """What becomes of the refused call after the change; None where the change was not followed."""
-    if proposal.run is None or proposal.effect is None:
+    """What becomes of the refused call after the change; None where the change was not followed to it: no operand
+    changes, or comes from what was changed."""
+    run, effect, refused = proposal.run, proposal.effect, proposal.case.refused
+    if run is None or effect is None:
         return None
-    return refused_again(proposal.run, proposal.case.refused, proposal.effect.casts, proposal.effect.numbers)
-
-
-def _reaches(proposal: Proposal) -> bool:
-    """Whether the change was followed to the refused call: an operand changes, or comes from what was changed."""
-    if proposal.run is None or proposal.effect is None:
-        return False
-    refused = proposal.case.refused
-    now = given_again(proposal.run, refused, proposal.effect.casts)
-    if proposal.effect.numbers or now != {w.index: w.dtype for w in refused.witnesses if w.index in now}:
-        return True
-    path = set(graph.ops_above(proposal.case.recording.ops, [proposal.case.witness.producer]))
-    return bool(proposal.effect.change.results.keys() & path) or _is_absorbed(proposal.run, path)
+    now = given_again(run, refused, effect.casts)
+    if not effect.numbers and now == {w.index: w.dtype for w in refused.witnesses if w.index in now}:
+        path = set(graph.ops_above(proposal.case.recording.ops, [proposal.case.witness.producer]))
+        if not effect.change.results.keys() & path and not _is_absorbed(run, path):
+            return None
+    return refused_again(run, refused, effect.casts, effect.numbers)
 
 
 def _is_absorbed(run: Replay, path: set[int]) -> bool:
@@ -447,13 +437,11 @@ def born_otherwise(run: Run, fix: Fix, births: Mapping[int, str]) -> Fix:
 
 def done(case: Case, fix: Fix) -> tuple[str, ...]:
     """The checks that the edits passed, as the JSON report names them."""
-    if not fix.edits:
-        return ()
     proposal = Proposal(case, fix)
     found = [*TESTED[:1]]
     if proposal.run is not None and proposal.effect is not None:
         found.append(TESTED[1])
-        if _reaches(proposal) and isinstance(_again(proposal), Gives):
+        if isinstance(_again(proposal), Gives):
             found.append("dtype rules: the refused call runs")
     return tuple(found)
 

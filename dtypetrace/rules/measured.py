@@ -462,9 +462,6 @@ def _title(run: Run, p: Precision, cause: Cause, made: str, zero: str) -> str:
     """The title where the code's own does not say it; ``zero``: the parameters whose whole gradient is zero."""
     if zero:
         return f"the gradient of {zero} is zero"
-    if _by_numpy(run, cause.op) is not None:
-        end = {"infinite": " that are outside its range", "flushed": ", and makes zeros of them"}.get(cause.how, "")
-        return f"NumPy casts numbers to {made}{end}"
     return f"{quoted(run.ops[cause.op].op)} chooses by what {made} cannot tell apart" if p.others else ""
 
 
@@ -572,8 +569,6 @@ def _fix(losses: Losses, cause: Cause, decision: Decision, number: int, rounded:
     if cause.how == "infinite" and not decision.itself:
         cast = any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
         return keep_wide(run, number, decision.culprit, decision.event, cast)
-    if cause.how == "flushed" and op.phase in ("backward", "recompute"):
-        return scale_loss(run, site, decision.culprit)
     if _is_cut(losses, number):
         largest = f"x.abs().amax() / {DTYPES[made].largest:.5g}"
         return advise(site, f"scale these numbers to what {made} holds: divide them by {largest}, and keep that factor")

@@ -352,19 +352,9 @@ def _taken(op: Op, dtype: str, shown: str, table: str) -> str:
 
 def _culprit(run: Run, narrow: Narrow, dtype: str) -> Operand:
     """What is narrow. A cast to the model's own dtype is right for data but wrong for a table: then the cast is the
-    cause, not the model. A library's cast to the dtype of what it was given is not: the cause is what it was given."""
+    cause, not the model."""
     op, index = run.ops[narrow.op], narrow.operand
-    found = run.operand(op, index, dtype) if index >= 0 else run.result(narrow.op, dtype)
-    if not _by_library(found):
-        return found
-    expected = run.dominant(op)
-    given = run.operand(op, index, expected) if index >= 0 else run.result(narrow.op, expected)
-    return found if _by_library(given) else given
-
-
-def _by_library(operand: Operand) -> bool:
-    """Whether a line outside the program decided a dtype."""
-    return any(not frame.user for frame in operand.origin.place.stack[:1])
+    return run.operand(op, index, dtype) if index >= 0 else run.result(narrow.op, dtype)
 
 
 def _fix(run: Run, narrow: Narrow, culprit: Operand, event: int, place: Place) -> Fix:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 from .. import graph
 from ..records import Event, Frame, Op, Recording, Witness
@@ -629,6 +630,6 @@ PRINCIPLES: tuple[Principle, ...] = (
 """In the order in which they are tried."""
 
 
-def name_of(principle: Principle) -> str:
-    """A principle's name as findings, JSON and CONTRIBUTING have it: ``most parameters``."""
-    return principle.__name__.replace("_", " ")
+def name_of(rule: Callable[[Any], Any]) -> str:
+    """The name of a principle, or of a strategy, as findings, JSON and CONTRIBUTING have it: ``most parameters``."""
+    return rule.__name__.replace("_", " ")

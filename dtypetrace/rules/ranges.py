@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import inf, prod
+from math import inf
 
 from .. import graph
 from ..records import FORWARD, Finding, FlowStep, Op, Operand, Value
@@ -233,9 +233,6 @@ def _flushed_above(run: Run, number: int) -> Value | None:
         p = checked.get(above)
         if v is not None and p is not None and p.flushed:
             return replace(v, flushed=round(p.flushed * p.elements))
-        op = run.ops[above]
-        if v is not None and tagged(op, "exponential") and v.measured and not v.peak:
-            return replace(v, flushed=prod(op.shape))
     return None
 
 

@@ -17,6 +17,7 @@ from . import alternatives, at_birth, at_use, checks, coded, on_path
 from .advice import without_diff
 from .case import Case
 from .case import short as short
+from .principles import name_of
 
 Strategy = Callable[[Case], Iterable[Fix]]
 
@@ -135,8 +136,3 @@ def _best(case: Case) -> Fix | None:
     if best is None or not doubt:
         return best
     return without_diff(best, doubt)
-
-
-def name_of(strategy: Strategy) -> str:
-    """A strategy's name: ``wide island``."""
-    return strategy.__name__.replace("_", " ")

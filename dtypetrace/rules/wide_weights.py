@@ -253,10 +253,7 @@ def _at_birth(recording: Recording, origin: Origin) -> Edit | None:
 
 def _lines(recording: Recording, origin: Origin, dtype: str, step: Place | None) -> list[ByHand]:
     training = _training(recording, step)
-    ways = [way.by_hand for way in _keeping_wide(recording, origin, training)]
-    if not ways and (made := _at_birth(recording, origin)) is not None:
-        ways = [optimizers.by_hand(made)]
-    found = ways[:1]
+    found = [way.by_hand for way in _keeping_wide(recording, origin, training)][:1]
     forward = [op for op in recording.ops if op.phase in _FORWARD]
     if not forward:
         return found

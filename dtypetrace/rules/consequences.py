@@ -142,12 +142,6 @@ def _decided_there(f: Finding, others: _Others) -> Finding | None:
 # ---------------------------------------------------------------- only notes
 
 
-def _of_broken_weights(f: Finding, others: _Others) -> bool:
-    """Gradients of weights that are already NaN."""
-    broken = any(o.code == "DT303" and o.severity == "error" for o in others.silent)
-    return f.code == "DT302" and f.phase == "backward" and broken
-
-
 def _divided_by(f: Finding, others: _Others) -> bool:
     """Numbers that a cast makes zero, where another finding has that cast and the division by them, too."""
     return f.code == "DT302" and f.op in NAMED_CASTS and (f.site.stack[:1], f.op) in others.divided
@@ -198,7 +192,6 @@ _LEFT_OUT: tuple[_Rule, ...] = (
     _of_the_setting,
     _tried_in_vain,
 )
-_NOTES: tuple[_Rule, ...] = (_of_broken_weights, _speaks_little)
 _TOLD: tuple[Callable[[Finding, _Others], Finding | None], ...] = (
     _starved,
     _made_by_an_infinity,
@@ -243,7 +236,7 @@ def left_out(recording: Recording, refused: Iterable[Finding], silent: Iterable[
         elif not any(rule(f, others) for rule in _LEFT_OUT):
             kept.append(f)
     kept = [replace(f, notes=(*f.notes, *dict.fromkeys(told.get(id(f), ())))) for f in kept]
-    return [replace(f, severity="note") if any(rule(f, others) for rule in _NOTES) else f for f in kept]
+    return [replace(f, severity="note") if _speaks_little(f, others) else f for f in kept]
 
 
 def _measured(f: Finding) -> list[FlowStep]:

@@ -280,20 +280,6 @@ def _decides_alike(losses: Losses, number: int) -> bool:
     return bool(measured) and not any(measured) and all(map(decides, users))
 
 
-def _half_known(losses: Losses, cause: Cause) -> bool:
-    """Whether a difference is that of numbers which were computed in higher precision, too, and of others which the
-    same line computed and were not: what both round away alike is no error of theirs."""
-    ops, op = losses.run.ops, losses.run.ops[cause.op]
-    if not tagged(op, "difference") or len(op.inputs) != 2:
-        return False
-    made = [_computed(losses.run, i.producer) for i in op.inputs]
-    known = [n in losses.of for n in made]
-    if min(made) < 0 or sorted(known) != [False, True]:
-        return False
-    one, other = ((ops[n].op, losses.run.place(ops[n]).stack[:1]) for n in made)
-    return one == other
-
-
 def _meets_state(losses: Losses, cause: Cause) -> bool:
     """Whether what a cast rounded off shows only beside a state in its dtype, such as an average, of which nothing
     finer is known."""
@@ -305,13 +291,6 @@ def _meets_state(losses: Losses, cause: Cause) -> bool:
     ]
     least = KEPT * losses.of[cause.rounded].total if cause.rounded in losses.of else 0.0
     return any(writes(ops[n]) and (n not in losses.of or losses.of[n].total < least) for n in made)
-
-
-def _computed(run: Run, number: int) -> int:
-    """The op that computed what an op only moves or joins; -1 for data."""
-    while number >= 0 and (is_move(run.ops[number]) or tagged(run.ops[number], "join")):
-        number = run.ops[number].inputs[0].producer if run.ops[number].inputs else -1
-    return number
 
 
 def _meets_rounded(losses: Losses, cause: Cause) -> bool:
@@ -326,7 +305,7 @@ def _meets_rounded(losses: Losses, cause: Cause) -> bool:
     return any(unknown(n) or any(i.producer < 0 for i in run.ops[n].inputs) for n in above)
 
 
-_ONE_SIDED = _meets_rounded, _half_known, _meets_state
+_ONE_SIDED = _meets_rounded, _meets_state
 """Differences of which only one side was computed in higher precision: what they leave is no error of that side."""
 
 

@@ -548,6 +548,8 @@ def _fix(losses: Losses, cause: Cause, decision: Decision, number: int, rounded:
     if cause.how == "infinite" and not decision.itself:
         cast = any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
         return keep_wide(run, number, decision.culprit, decision.event, cast)
+    if cause.how == "flushed" and op.phase in ("backward", "recompute"):
+        return scale_loss(run, site, decision.culprit)
     if _is_cut(losses, number):
         largest = f"x.abs().amax() / {DTYPES[made].largest:.5g}"
         return advise(site, f"scale these numbers to what {made} holds: divide them by {largest}, and keep that factor")

@@ -115,7 +115,8 @@ def _made_wide(recording: Recording, how: str, place: Place) -> Edit | None:
     if how == "cast":
         return editing.uncast(recording, own)
     named = expressions.dtype_keyword(recording.text, own.stack[0]) if own.stack else None
-    return next(iter(editing.of_cast(recording, own, "float32") or ()), None) if named is not None else None
+    made = editing.of_cast(recording, own, "float32") if named is not None else None
+    return made[0] if made is not None else None
 
 
 def _is_model(recording: Recording) -> Callable[[str], bool]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from .. import graph
 from ..records import CAST, Edit, Fix, Place
-from ..source import defaults, dictionaries, editing, expressions, operands, optimizers, regions
+from ..source import defaults, dictionaries, dtype_names, editing, expressions, operands, optimizers, regions
 from ..tables.dtypes import FLOATING, HALF, wider
 from ..tables.english import quoted
 from . import alternatives, checks, dataflow_paths
 from .advice import advise
 from .at_use import birth_words
-from .case import SHORT, Case, cast_words, short, spell
+from .case import SHORT, Case, cast_words, one, short, spell
 
 
 def unknown(case: Case) -> Iterator[Fix]:
@@ -205,6 +205,20 @@ def ready_table(case: Case) -> Iterator[Fix]:
         narrow = f"compute in {case.born} from {short(case.here)} on, if its range and precision are enough"
         place = graph.place_of(case.recording, case.recording.ops[ready[0]].place)
         yield advise(place, cast_words(edits, case.born), edits=edits, kind="cast", others=(narrow,))
+
+
+def like_what_is_sent(case: Case) -> Iterator[Fix]:
+    """A buffer that receives what other processes send is made in its dtype, whichever that is: another call sends
+    another one."""
+    if case.verdict.principle != "what is sent" or case.wanted is None or not case.site.stack:
+        return
+    edit = editing.at_birth(case.recording, case.origin.kind, case.here, case.wanted)
+    sent = next(w for w in case.refused.witnesses if w.dtype == case.wanted)
+    node = case.taken(sent).node(case.recording.text)
+    name = expressions.dotted(node) if node is not None else None
+    if edit is not None and name:
+        like = dtype_names.as_dtype_of(case.recording, edit, case.here.stack[0], name, case.site.stack[0])
+        yield advise(case.here, f"make the buffer in the dtype of {quoted(name)}", edits=one(like))
 
 
 def birth(case: Case) -> Iterator[Fix]:

@@ -427,6 +427,18 @@ def integers_beside_a_default(case: Collision) -> Verdict | None:
     return Verdict(into.dtype, f"it was joined of integers and of {line.root.op}() without a dtype")
 
 
+def what_is_sent(case: Collision) -> Verdict | None:
+    """Where processes exchange tensors, the dtype of what is sent is right where the buffers that receive it only have
+    the default dtype."""
+    lines = [(w, graph.lineage(case.recording, w.event)) for w in case.sides]
+    blank = lambda born: born.how == "factory" and not born.explicit and tagged(born.op, "blank")
+    buffers = [w for w, line in lines if line is not None and blank(line.root)]
+    sent = {w.dtype for w in case.sides if w not in buffers}
+    if case.refused.code != "DT117" or not buffers or len(sent) != 1 or sent & {w.dtype for w in buffers}:
+        return None
+    return Verdict(sent.pop(), "it receives what is sent, and only has the default dtype")
+
+
 _PASSES_ON = "view", "copy", "join", "picks"
 _ONE_NUMBER = "blank", "fills"
 
@@ -606,6 +618,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     bits,
     integers_on_purpose,
     integers_beside_a_default,
+    what_is_sent,
     single_number,
     trained_outside,
     trained_beside_frozen,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..records import Frame, Recording
+from ..records import Edit, Frame, Recording
 from ..records.text import ParsedFile
 from .expressions import Function, call_at, dotted, dtype_argument, function_around
 
@@ -47,6 +47,24 @@ def name_of(recording: Recording, file: ParsedFile, path: str, node: ast.expr, w
             found[named.text] += 1
     settings = [text for text in found if not text.endswith(".dtype") or text == "self.dtype"]
     return max(settings or found, key=lambda text: found[text], default="")
+
+
+def as_dtype_of(recording: Recording, edit: Edit, frame: Frame, name: str, used: Frame) -> Edit | None:
+    """An edit that writes a dtype as a literal, with the dtype of a tensor of that name instead, which another line of
+    the function uses later; None where the name is not bound there, or the edit writes no such literal."""
+    call, later = call_at(recording.text, frame), call_at(recording.text, used)
+    file = recording.text.parsed(frame.file)
+    if file is None or call is None or later is None or not name.isidentifier() or not edit.change.dtype:
+        return None
+    around = function_around(file, call)
+    argument = isinstance(around, Function) and name in _arguments(around)
+    bound = argument or min(_bound(around, name), default=call.lineno) < call.lineno
+    before, _, after = edit.after.rpartition(f".{edit.change.dtype}")
+    keyword, _, torch = before.rpartition("dtype=")
+    if frame.file != used.file or function_around(file, later) is not around or not bound or not torch.isidentifier():
+        return None
+    change = replace(edit.change, like=name)
+    return replace(edit, after=f"{keyword}dtype={name}.dtype{after}", change=change)
 
 
 def _evidence(recording: Recording, file: ParsedFile, path: str, wanted: str) -> Iterator[_Named]:

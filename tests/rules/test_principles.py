@@ -814,6 +814,49 @@ def test_integers_beside_a_default(offsets, principle):
     assert verdict_of(t) == (principle, "float32" if principle == "destination" else "int64")
 
 
+GATHERED = """
+import torch
+import torch.distributed as dist
+def exchange(data):
+    <buffers>  # made
+    <call>
+try:
+    exchange(torch.rand(3))
+    exchange(<sent>)
+finally:
+    dist.destroy_process_group()
+"""
+EXCHANGES = {
+    "gather to all": ("kept = [torch.zeros(3)]", "dist.all_gather(kept, data)"),
+    "gather to one": ("kept = [torch.empty(3)]", "dist.gather(data, kept)"),
+    "all to all": ("kept = torch.zeros(3)", "dist.all_to_all_single(kept, data)"),
+}
+
+
+@pytest.mark.parametrize(
+    "sent", ["torch.ones(3, dtype=torch.int64)", "torch.rand(3).half()", "torch.rand(3, dtype=torch.float64)"]
+)
+@pytest.mark.parametrize(("buffers", "call"), EXCHANGES.values(), ids=EXCHANGES)
+def test_what_is_sent(buffers, call, sent, tmp_path):
+    """The edit follows what is sent: the first call sends another dtype."""
+    text = GATHERED.replace("<buffers>", buffers).replace("<call>", call).replace("<sent>", sent)
+    alone = "import torch.distributed as dist; dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)"
+    program = programs.run(tmp_path, text, before=alone)
+    dtype = str(eval(sent).dtype).removeprefix("torch.")
+    for recording in (program.with_text, swapped(program.with_text)):
+        assert decided(recording) == ("what is sent", dtype, "float32")
+    assert program.at(program.findings[0].culprit.origin.place).endswith("# made")
+    assert [edit.change.like for edit in program.findings[0].fix.edits] == ["data"]
+
+
+@pytest.mark.parametrize("buffers", ["kept = torch.zeros(3, dtype=torch.float32)", "kept = data.new_zeros(3).float()"])
+def test_a_buffer_whose_dtype_was_named_is_no_default(buffers, tmp_path):
+    text = GATHERED.replace("<buffers>", buffers).replace("<call>", "dist.all_to_all_single(kept, data)")
+    alone = "import torch.distributed as dist; dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)"
+    program = programs.run(tmp_path, text.replace("<sent>", "torch.ones(3, dtype=torch.int64)"), before=alone)
+    assert decided(program.with_text)[0] != "what is sent"
+
+
 DRAWS = """
 def krylov(A, v=None):
     basis = torch.zeros((4, 4), dtype=A.dtype)

@@ -393,6 +393,21 @@ def test_restored_state():
     assert best(b) == ("restored state", []) and "after this" in tried(b)["restored state"].why
 
 
+def test_like_what_is_sent():
+    b = program()
+    sent = b.made("int64", explicit=True, text="data = «torch.ones(3, dtype=torch.int64)»")
+    buffer = b.made("float32", op="zeros", text="kept = «torch.zeros(3)»")
+    b.refused(
+        "all_gather",
+        buffer,
+        sent,
+        code="DT117",
+        arguments=("tensor_list", "tensor"),
+        text="«all_gather(kept, data)»",
+    )
+    assert best(b) == ("like what is sent", ["torch.zeros(3, dtype=data.dtype)"])
+
+
 def test_ready_table():
     b = program()
     table = b.made("float32", text="t = «torch.arange(9.0)»")

@@ -8,7 +8,7 @@ from os.path import commonprefix
 
 from .. import graph
 from ..foresight import refused_with
-from ..records import Edit, Fix, Op, Operand, Place
+from ..records import Edit, Fix, Frame, Op, Operand, Place
 from ..source import arrays, brackets, dictionaries, editing, expressions, operands, regions
 from ..source.optimizers import ByHand
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
@@ -333,6 +333,7 @@ def no_kernel(case: Case) -> Iterator[Fix]:
         return
     yield from _without_cast(case)
     yield from _out_of_autocast(case)
+    yield from _as_other_callers(case)
     change, why, number = _without_kernel(case)
     edits = case.cast_at_call(number) if case.passed and number else ()
     if case.passed and not number and case.culprit.dtype in HALF:
@@ -350,6 +351,30 @@ def no_kernel(case: Case) -> Iterator[Fix]:
         yield advise(case.here, elsewhere, why, named=case.here)
         return
     yield advise(case.site, change, why, edits=edits, kind="cast", others=(elsewhere,))
+
+
+def _as_other_callers(case: Case) -> Iterator[Fix]:
+    """A function of the program that ran through this line for another caller, in a dtype for which there is a kernel,
+    is given that dtype here, too: what it makes beside follows what it is given."""
+    refused, stack = case.refused, case.site.stack
+    same = (op for op in case.recording.ops if op.op == refused.op and refused.aten in (op.aten, None) and op.inputs)
+    place = lambda op: graph.place_of(case.recording, op.place).stack
+    ran = {op.inputs[0].dtype for op in same if _other_caller(place(op), stack)}
+    if len(ran) != 1 or case.culprit.dtype not in HALF or not ran <= {"float32", "float64"}:
+        return
+    (dtype,) = ran
+    passed = editing.at_callers(case.recording, case.taken(case.witness), dtype, may_reassign=True)
+    for place, edit in passed:
+        before = (
+            f"{quoted(refused.op)} has no kernel for {case.culprit.dtype}, and ran here in {dtype} for another caller"
+        )
+        yield advise(
+            place, f"cast {quoted(edit.before)} to {dtype} where it is passed on", before, edits=edit, kind="cast"
+        )
+
+
+def _other_caller(ran: tuple[Frame, ...], stack: tuple[Frame, ...]) -> bool:
+    return len(ran) > 1 < len(stack) and ran[0] == stack[0] and ran[1] != stack[1]
 
 
 def _given_wider(case: Case, called: str, elsewhere: str) -> Iterator[Fix]:

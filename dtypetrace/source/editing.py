@@ -374,14 +374,19 @@ def like_the_callee(recording: Recording, place: Place, wanted: str) -> Edit | N
 
 
 def at_callers(
-    recording: Recording, taken: CallOperand, wanted: str, held: Iterable[tuple[int, str]] = ()
+    recording: Recording,
+    taken: CallOperand,
+    wanted: str,
+    held: Iterable[tuple[int, str]] = (),
+    may_reassign: bool = False,
 ) -> Iterator[tuple[Place, Edit]]:
     """The edits that cast an operand further out, in each of the user's own calls that passed it on: for a refused call
-    on a line that other models run too. held: the callers' variables that were the operand, with their frames."""
+    on a line that other models run too. held: the callers' variables that were the operand, with their frames;
+    ``may_reassign``: or what it was computed from under the same name."""
     if not taken.place.stack or _is_written(taken):
         return
     operand = taken.node(recording.text)
-    passed = dict(operands.callers(recording.text, taken.place, operand, taken.module))
+    passed = dict(operands.callers(recording.text, taken.place, operand, taken.module, may_reassign=may_reassign))
     for level, name in held:
         outer = Place(taken.place.stack[level:])
         own = bool(outer.stack) and outer.stack[0].user

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from typing import TypeGuard
 
 from ..records import Frame, Place, Refused, Witness
@@ -291,11 +292,14 @@ def passed_on(text: ProgramText, place: Place, module: str, node: ast.AST | None
     return None
 
 
-def callers(text: ProgramText, place: Place, node: ast.AST | None, module: str) -> Iterator[tuple[Place, ast.expr]]:
+def callers(
+    text: ProgramText, place: Place, node: ast.AST | None, module: str, *, may_reassign: bool = False
+) -> Iterator[tuple[Place, ast.expr]]:
     """The expressions in the user's calls further out that were passed on, under other names, to an operand, the
-    nearest first, each with its place; node is the operand in the innermost frame."""
+    nearest first, each with its place; node is the operand in the innermost frame. ``may_reassign``: a function may
+    have computed with what it was given before it passed that on under its name."""
     for level, (frame, caller) in enumerate(zip(place.stack, place.stack[1:]), 1):
-        node = _given_by_caller(text, frame, caller, module, node, may_reassign=False)
+        node = _given_by_caller(text, frame, caller, module, node, may_reassign=may_reassign)
         if node is None:
             return
         if caller.user:
@@ -323,9 +327,11 @@ def _given(function: ast.FunctionDef, method: bool, name: str, call: ast.Call | 
     if call is None or not called or called != function.name and not of_module:
         return None
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][method:]
-    given: dict[str | None, ast.expr] = {**dict(zip(names, call.args)), **{k.arg: k.value for k in call.keywords}}
+    first = dict(zip(names, takewhile(lambda a: not isinstance(a, ast.Starred), call.args)))
+    given: dict[str | None, ast.expr] = {k.arg: k.value for k in call.keywords}
     by_name = not any(isinstance(a, ast.Starred) for a in call.args) and None not in given
-    return given.get(name) if by_name and len(call.args) <= len(names) else None
+    known = first.get(name) or (given.get(name) if by_name else None)
+    return known if len(call.args) <= len(names) else None
 
 
 # ---------------------------------------------------------------- where a number was written

@@ -337,3 +337,27 @@ def test_they_stay_half_where_they_also_compute_outside_of_autocast(tmp_path):
     text = ADAPTERS.format(down=down, up=up, forward=forward, on=False, loss="net(x)")
     found = follow(tmp_path, text, rounds=1)
     assert not found.shown, found.text
+
+
+SPECTRA = """
+tables = {}
+def basis(like, size):
+    return tables.setdefault(like.dtype, torch.ones(size, size).to(like.dtype))
+MADE
+clean, options = torch.rand(8, 8), (2,)
+with torch.autocast("cpu", dtype=torch.float16):
+    seen = torch.rand(8, 8) @ torch.rand(8, 8)
+print((used(clean, *options) - used(seen, *options)).sum().item())
+"""
+TWICE = {
+    "a spectrum, padded before": "def used(x, n):\n    x = F.pad(x, (n, n))\n    return basis(x, 7) @ torch.fft.rfft(x).abs()[:7]",
+    "singular values": "def used(m, n):\n    s = torch.linalg.svdvals(m)\n    return basis(m, 8) @ s",
+    "an inverse of a part": "def used(m, n):\n    m = m[n:, n:] + 9 * torch.eye(8 - n, dtype=m.dtype)\n    return basis(m, 6) @ torch.linalg.inv(m)",
+}
+
+
+@pytest.mark.parametrize("made", TWICE.values(), ids=TWICE)
+def test_a_function_that_ran_for_another_caller_is_given_the_same(made, tmp_path):
+    """What it makes follows what it is given: with a cast of the refused operand alone, the next product is refused."""
+    found = follow(tmp_path, SPECTRA.replace("MADE", made), rounds=1)
+    assert found.clean and "used(seen.float(), *options)" in found.text, found.text

@@ -256,7 +256,25 @@ def birth(case: Case) -> Iterator[Fix]:
     if edit is not None and len(edits := (edit, *_made_beside(case, edit))) > 1:
         many = f"create these modules in {case.born}, or cast them with .to({spell(case.born)}) after they are made"
         yield advise(case.here, many, edits=edits, safe=True, others=others)
+    if edit is not None and len(edits := (edit, *_converted_beside(case, edit))) > 1:
+        yield advise(case.here, f"cast what this line converts to {case.born}", edits=edits, safe=True, others=others)
     yield advise(case.here, words, edits=edit, safe=True, others=others)
+
+
+def _converted_beside(case: Case, edit: Edit) -> tuple[Edit, ...]:
+    """The same edit of what else the line converts from arrays of NumPy's default dtype, such as a batch's targets: it
+    would meet the rest next, and widen it."""
+    frame, recording = case.here.stack[0], case.recording
+    if case.origin.kind != "conversion" or case.culprit.dtype != "float64" or case.born != "float32":
+        return ()
+    found = {edit.start: edit}
+    for event in recording.events:
+        place = graph.place_of(recording, event.place)
+        same = (event.how, event.to, event.op) == ("conversion", case.culprit.dtype, case.origin.op) and place.stack
+        if same and (place.stack[0].file, place.stack[0].line) == (frame.file, frame.line):
+            more = editing.at_birth(recording, "conversion", place, case.born)
+            found.update({more.start: more} if more is not None and more.start not in found else {})
+    return tuple(found.values())[1:]
 
 
 def _taken(case: Case) -> Place:

@@ -361,3 +361,26 @@ def test_a_function_that_ran_for_another_caller_is_given_the_same(made, tmp_path
     """What it makes follows what it is given: with a cast of the refused operand alone, the next product is refused."""
     found = follow(tmp_path, SPECTRA.replace("MADE", made), rounds=1)
     assert found.clean and "used(seen.float(), *options)" in found.text, found.text
+
+
+ARRAYS = {
+    "a dictionary": ("data = {'x': torch.from_numpy(a), 'y': torch.from_numpy(b)}", "data['x'], data['y']", 2),
+    "two names": ("x, y = torch.from_numpy(a), torch.from_numpy(b)", "x, y", 2),
+    "a data set": ("data = torch.utils.data.TensorDataset(torch.tensor(a), torch.tensor(b))", "data.tensors", 2),
+    "class numbers beside": ("x, y = torch.from_numpy(a), torch.from_numpy(b > 0).long()", "x, y", 1),
+    "narrow beside": ("x, y = torch.from_numpy(a), torch.from_numpy(b.astype(np.float32))", "x, y", 1),
+}
+
+
+@pytest.mark.parametrize(("line", "given", "edits"), ARRAYS.values(), ids=ARRAYS)
+def test_what_a_line_takes_from_numpy_is_cast_together(line, given, edits, tmp_path):
+    text = f"""
+import numpy as np
+a, b = np.random.default_rng(0).random((4, 8)), np.random.default_rng(1).random((4, 1))
+{line}
+x, y = {given}
+print((nn.Linear(8, 1)(x) - y).square().mean().item())
+"""
+    found = follow(tmp_path, text, rounds=1)
+    assert found.clean and len(found.shown[0].edits) == edits, found.text
+    assert [f.kind for f in found.program.findings if f.kind == "promotion"] == []

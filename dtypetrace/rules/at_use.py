@@ -10,6 +10,7 @@ from .. import graph
 from ..foresight import refused_with
 from ..records import Edit, Fix, Frame, Op, Operand, Place
 from ..source import arrays, brackets, dictionaries, editing, expressions, operands, regions
+from ..source.inverted import masks as inverted_masks
 from ..source.optimizers import ByHand
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import listed, quoted
@@ -322,6 +323,17 @@ def bracketed(case: Case) -> Iterator[Fix]:
     if (edit := lacks_brackets(case)) is not None:
         why = "&, | and ^ bind closer than a comparison does"
         yield advise(case.site, "put each comparison into brackets", why, edits=edit, kind="call")
+
+
+def inverted(case: Case) -> Iterator[Fix]:
+    """A mask that is subtracted from 1 is inverted as truth values are, with those that its function inverts so."""
+    if case.culprit.dtype != "bool" or case.refused.wants != "kernel" or not case.site.stack:
+        return
+    makes = (graph.place_of(case.recording, op.place).stack[:1] for op in case.recording.ops if "bool" in op.outputs)
+    edits = inverted_masks(case.recording.text, case.site.stack[0], {frame for made in makes for frame in made})
+    if edits:
+        why = "truth values are inverted by ~, and torch subtracts none"
+        yield advise(case.site, f"invert {quoted(case.culprit.shown)} with ~", why, edits=edits, kind="call")
 
 
 def no_kernel(case: Case) -> Iterator[Fix]:

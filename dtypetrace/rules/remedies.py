@@ -40,6 +40,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_birth.cast_of_all,
     at_use.left_cast,
     at_use.assigned,
+    at_use.inverted,
     at_use.right_elsewhere,
     at_use.scalar_limit,
     at_use.bracketed,

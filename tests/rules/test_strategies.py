@@ -178,6 +178,13 @@ def test_bracketed():
     assert best(b) == ("bracketed", ["(x > low) & (x < high)"])
 
 
+def test_inverted():
+    b = program()
+    x = b.made("bool", "factory", "gt", text="x = «a > b»")
+    b.refused("rsub", x, code="DT109", wants="kernel", text="y = a * («1 - x»)")
+    assert best(b) == ("inverted", ["~x"])
+
+
 def test_no_kernel():
     b = program()
     x = b.made("float16", explicit=True)

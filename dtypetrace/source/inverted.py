@@ -1,0 +1,60 @@
+"""Masks that are inverted as numbers: ``1 - mask``, which torch refuses for truth values, and ``~mask``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import TypeGuard
+
+from ..records import Edit, Frame
+from ..records.text import ParsedFile, ProgramText
+from .expressions import dotted, expression_at, function_around
+
+_CASTS = frozenset({"to", "type", "type_as", "float", "double", "half", "bfloat16", "int", "long", "bool", "sum"})
+"""Methods that make numbers of truth values."""
+
+
+def masks(text: ProgramText, frame: Frame, made: Iterable[Frame]) -> tuple[Edit, ...]:
+    """The edits that invert masks by ``~`` where the frame subtracts one from 1, and where its function does so with
+    others; ``made``: frames that made truth values. None where the result is neither multiplied, cast nor counted, or
+    is added up with others: the sum of truth values is none of numbers."""
+    file, node = text.parsed(frame.file), expression_at(text, frame)
+    if file is None or node is None or not _is_inversion(node):
+        return ()
+    around = function_around(file, node)
+    known = {*_names(file, around, made), dotted(node.right) or ""} - {""}
+    found = [n for n in ast.walk(around) if _is_inversion(n) and (n is node or dotted(n.right) in known)]
+    stays = [n for n in found if _is_number_later(file, n, known)]
+    edits = (file.replaced(n, f"~{_whole(file.segment(n.right), n.right)}") for n in stays)
+    return tuple(edit for edit in edits if edit is not None) if node in stays else ()
+
+
+def _is_inversion(node: ast.AST) -> TypeGuard[ast.BinOp]:
+    one = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant)
+    return one and type(node.left.value) is not bool and node.left.value == 1
+
+
+def _is_number_later(file: ParsedFile, node: ast.expr, known: set[str]) -> bool:
+    above, factors = file.parents.get(node), list[ast.expr]()
+    if isinstance(above, ast.Attribute):
+        return above.attr in _CASTS
+    while isinstance(above, ast.BinOp) and isinstance(above.op, ast.Mult):
+        factors.append(above.right if above.left is node else above.left)
+        node, above = above, file.parents.get(above)
+    added = isinstance(above, ast.BinOp) and isinstance(above.op, (ast.Add, ast.Sub))
+    true = lambda n: dotted(n) in known or isinstance(n, ast.Compare) or _is_inversion(n)
+    return bool(factors) and not (added and all(map(true, factors)))
+
+
+def _names(file: ParsedFile, around: ast.AST, made: Iterable[Frame]) -> Iterator[str]:
+    """The names that are assigned truth values, and nothing else, in a scope."""
+    at = {(f.line, f.column) for f in made if f.file == file.path}
+    bound: dict[str, list[bool]] = {}
+    for node in ast.walk(around):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            bound.setdefault(node.targets[0].id, []).append(file.start(node.value) in at)
+    return (name for name, are in bound.items() if all(are))
+
+
+def _whole(written: str, node: ast.expr) -> str:
+    return written if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)) else f"({written})"

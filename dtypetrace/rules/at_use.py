@@ -370,19 +370,15 @@ def _as_other_callers(case: Case) -> Iterator[Fix]:
     is given that dtype here, too: what it makes beside follows what it is given."""
     refused, stack = case.refused, case.site.stack
     same = (op for op in case.recording.ops if op.op == refused.op and refused.aten in (op.aten, None) and op.inputs)
-    place = lambda op: graph.place_of(case.recording, op.place).stack
-    ran = {op.inputs[0].dtype for op in same if _other_caller(place(op), stack)}
+    frames = lambda op: graph.place_of(case.recording, op.place).stack
+    ran = {op.inputs[0].dtype for op in same if _other_caller(frames(op), stack)}
     if len(ran) != 1 or case.culprit.dtype not in HALF or not ran <= {"float32", "float64"}:
         return
     (dtype,) = ran
-    passed = editing.at_callers(case.recording, case.taken(case.witness), dtype, may_reassign=True)
-    for place, edit in passed:
-        before = (
-            f"{quoted(refused.op)} has no kernel for {case.culprit.dtype}, and ran here in {dtype} for another caller"
-        )
-        yield advise(
-            place, f"cast {quoted(edit.before)} to {dtype} where it is passed on", before, edits=edit, kind="cast"
-        )
+    why = f"{quoted(refused.op)} has no kernel for {case.culprit.dtype}, and ran here in {dtype} for another caller"
+    for place, edit in editing.at_callers(case.recording, case.taken(case.witness), dtype, may_reassign=True):
+        change = f"cast {quoted(edit.before)} to {dtype} where it is passed on"
+        yield advise(place, change, why, edits=edit, kind="cast")
 
 
 def _other_caller(ran: tuple[Frame, ...], stack: tuple[Frame, ...]) -> bool:

@@ -30,8 +30,9 @@ def masks(text: ProgramText, frame: Frame, made: Iterable[Frame]) -> tuple[Edit,
 
 
 def _is_inversion(node: ast.AST) -> TypeGuard[ast.BinOp]:
-    one = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant)
-    return one and type(node.left.value) is not bool and node.left.value == 1
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Sub) or not isinstance(node.left, ast.Constant):
+        return False
+    return type(node.left.value) is not bool and node.left.value == 1
 
 
 def _is_number_later(file: ParsedFile, node: ast.expr, known: set[str]) -> bool:

@@ -424,8 +424,8 @@ def _witnesses(
     seen: set[tuple[str, torch.dtype]] = set()
     for index, (argument, value) in enumerate(arguments):
         if isinstance(value, Tensor):
-            # for a list of hundreds of tensors, one for each dtype is enough
-            group = (argument.partition("[")[0], value.dtype)
+            # for a list of hundreds of tensors, one for each dtype is enough; there is one index for a dimension
+            group = (argument if argument.startswith("index[") else argument.partition("[")[0], value.dtype)
             if "[" in argument and group in seen or len(seen) >= _MOST_WITNESSES:
                 continue
             seen.add(group)

@@ -9,7 +9,7 @@ from os.path import commonprefix
 from .. import graph
 from ..foresight import refused_with
 from ..records import Edit, Fix, Frame, Op, Operand, Place
-from ..source import arrays, brackets, dictionaries, editing, expressions, operands, regions
+from ..source import arrays, brackets, dictionaries, editing, expressions, operands, parameters, regions
 from ..source.inverted import masks as inverted_masks
 from ..source.optimizers import ByHand
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
@@ -235,9 +235,9 @@ def integer_parameter(case: Case) -> Iterator[Fix]:
         return
     if case.refused.op.startswith("requires_grad") and case.culprit.holder is None:
         return
-    shown = quoted(case.culprit.shown)
-    change = f"keep {shown} out of training with requires_grad=False"
-    yield advise(case.site, change, f"{case.culprit.dtype} cannot be trained", kind="plan")
+    edits = one(parameters.untrained(case.recording.text, case.site.stack[0]))
+    change = f"keep {quoted(case.culprit.shown)} out of training with requires_grad=False"
+    yield advise(case.site, change, f"{case.culprit.dtype} cannot be trained", edits=edits, kind="plan")
 
 
 def leaves_torch(case: Case) -> Iterator[Fix]:

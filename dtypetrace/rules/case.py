@@ -181,7 +181,9 @@ class Case:
         if self.witness.dtype not in FLOATING:
             return ()
         alone = refused_with(self.refused, {self.witness.index: dtype})
-        others = (w for w in self.refused.witnesses if w.index != self.witness.index)
+        others = tuple(w for w in self.refused.witnesses if w.index != self.witness.index)
+        if self.refused.wants == "integer" and self.witness.argument.startswith("index["):
+            return tuple(w for w in others if w.argument.startswith("index[") and w.dtype in FLOATING)
         alike = tuple(w for w in others if w.dtype == self.witness.dtype)
         if isinstance(alone, Unknown) and self.refused.wants == "kernel":
             return alike  # of what is not known of an operation, that its operands agree is the likeliest

@@ -130,7 +130,8 @@ def still_running(case: Case, edit: Edit) -> bool:
 def it_casts_no_codes(proposal: Proposal) -> str:
     """Packed or scaled numbers are not cast: their module decodes them."""
     case = proposal.case
-    if proposal.fix.kind == "call" or not coded.holds_codes(case.recording, case.witness):
+    casts = proposal.fix.kind != "call" and any(edit.change.target for edit in proposal.edits)
+    if not casts or not coded.holds_codes(case.recording, case.witness):
         return ""
     return f"{quoted(case.culprit.shown)} holds codes, which a cast does not decode"
 

@@ -81,6 +81,9 @@ def _quantised(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
         return
     if not plan.held or not trained and any(u.held for u in recording.updates):
         return  # another model is trained beside it, whether or not all of this one was frozen
+    split = (p.name.rpartition(".") for p in trained)
+    if {owner for owner, _, name in split if name != "bias"}.issuperset(plan.quantised):
+        return  # their scales are trained
     first, count = plan.quantised[0], len(plan.quantised)
     names = titles.shared([first], count)
     title = f"the quantised weights of {names} cannot be trained, and the model has no adapter"

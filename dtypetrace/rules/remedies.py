@@ -23,6 +23,7 @@ Strategy = Callable[[Case], Iterable[Fix]]
 
 STRATEGIES: tuple[Strategy, ...] = (
     at_use.fused_path,
+    at_use.integer_parameter,
     coded.codes,
     at_use.imaginary_part,
     at_use.half_gradients,
@@ -35,7 +36,6 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.hand_written_backward,
     at_birth.default_dtype,
     at_use.trained_under_autocast,
-    at_use.integer_parameter,
     at_use.leaves_torch,
     at_birth.cast_of_all,
     at_use.left_cast,

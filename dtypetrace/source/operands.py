@@ -201,16 +201,26 @@ def operand_node(text: ProgramText, frame: Frame, op: str, module: str, name: st
     if (changed := augmented(text, frame)) is not None:
         return (changed.target, changed.value)[index] if index < 2 else None
     if isinstance(statement, ast.Assign) and node in statement.targets:  # x.grad = value, x[index] = value
-        parts = {"value": statement.value, "self": getattr(node, "value", None), "index": getattr(node, "slice", None)}
-        return parts.get(name)
+        parts = {"value": statement.value, "self": getattr(node, "value", None)}
+        return _index(node, name) if name.startswith("index") else parts.get(name)
     if isinstance(node, ast.BinOp):
         sides = (node.right, node.left) if op in _REFLECTED else (node.left, node.right)
         return sides[index] if index < 2 else None
     if isinstance(node, ast.UnaryOp):
         return node.operand if index == 0 else None
     if isinstance(node, (ast.Subscript, ast.Attribute)):  # x[:, None], x.mT
-        return node.value if index == 0 else None
+        return node.value if index == 0 else _index(node, name)
     return _of_call(file, node, op, module, name, index) if isinstance(node, ast.Call) else None
+
+
+def _index(node: ast.expr, name: str) -> ast.expr | None:
+    """What stands between the brackets of a subscript, or one of several that do, by its name (``index[1]``)."""
+    given = node.slice if isinstance(node, ast.Subscript) else None
+    listed = given.elts if isinstance(given, (ast.Tuple, ast.List)) else []
+    number = name.removeprefix("index[").removesuffix("]")
+    if name == "index":
+        return given
+    return _positional(listed, int(number)) if number.isdecimal() else None
 
 
 def _of_call(file: ParsedFile, call: ast.Call, op: str, module: str, name: str, index: int) -> ast.expr | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from followed import follow
+from programs import run
 
 PARTS = """
 class Parts(nn.Module):
@@ -384,3 +385,72 @@ print((nn.Linear(8, 1)(x) - y).square().mean().item())
     found = follow(tmp_path, text, rounds=1)
     assert found.clean and len(found.shown[0].edits) == edits, found.text
     assert [f.kind for f in found.program.findings if f.kind == "promotion"] == []
+
+
+KEPT = """
+train, choice = True, {{"all": True}}
+codes = (torch.randn(4, 2) * 9).round().to(torch.int8)
+{made}
+"""
+SUBCLASS = """
+class Packed(nn.Parameter):
+    def __new__(cls, data=None, requires_grad=True, bits=4):
+        return super().__new__(cls, data, requires_grad=requires_grad)
+    def __init__(self, data=None, requires_grad=True, bits=4):
+        self.bits = bits
+p, wide = Packed(codes, train, bits=8), Packed(torch.ones(3), train)
+"""
+OUT_OF_TRAINING = {
+    "a subclass": (SUBCLASS, "requires_grad and data.is_floating_point()"),
+    "by position": ("p = nn.Parameter(codes, train)", "train and codes.is_floating_point()"),
+    "a setting": (
+        "p = nn.Parameter(codes, requires_grad=choice['all'] or train)",
+        "(choice['all'] or train) and codes.is_floating_point()",
+    ),
+    "in so many words": ("p = nn.Parameter(data=codes, requires_grad=True)", "False"),
+    "by default": ("p = nn.Parameter(codes.t())", "nn.Parameter(codes.t(), requires_grad=False)"),
+    "among others": (
+        "held = {'scale': torch.ones(2), 'codes': codes}\nkept = [nn.Parameter(value) for value in held.values()]",
+        "nn.Parameter(value, requires_grad=value.is_floating_point())",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", OUT_OF_TRAINING)
+def test_integers_that_are_made_parameters_stay_out_of_training(how, tmp_path):
+    made, after = OUT_OF_TRAINING[how]
+    found = follow(tmp_path, KEPT.format(made=made), rounds=1)
+    assert found.clean and [edit.after for edit in found.shown[0].edits] == [after], found.text
+    names = found.program.names
+    assert not names.get("p", torch.ones(1)).requires_grad
+    assert names["wide"].requires_grad if how == "a subclass" else True
+    assert names["kept"][0].requires_grad if how == "among others" else True
+
+
+@pytest.mark.parametrize("made", ["codes.t()", "codes"])
+def test_it_is_told_in_words_what_each_call_of_a_function_makes_a_parameter_of(made, tmp_path):
+    text = KEPT.format(made=f"def kept(*given):\n    return nn.Parameter(*given)\nkept({made}, True)")
+    (finding,) = run(tmp_path, text).findings
+    assert "requires_grad=False" in finding.fix.why and not finding.fix.edits
+
+
+PICKED = """
+table, volume = torch.eye(4), torch.zeros(4, 4, 4)
+at = (torch.rand(5, 3) * 3).floor()
+whole = torch.arange(5) % 4
+{picked}
+"""
+INDICES = {
+    "two columns": ("table[at[:, 0], at[:, 1]]", ["at[:, 0]", "at[:, 1]"]),
+    "one of them whole": ("table[whole, at[:, 1]]", ["at[:, 1]"]),
+    "three names, between others": ("z, y, x = at.unbind(1)\nvolume[None, z, whole, x]", ["z", "x"]),
+    "written": ("volume[at[:, 0], :, at[:, 2]] = 1.0", ["at[:, 0]", "at[:, 2]"]),
+    "one": ("table[at[:, 0]]", ["at[:, 0]"]),
+}
+
+
+@pytest.mark.parametrize("how", INDICES)
+def test_all_indices_between_two_brackets_are_cast_together(how, tmp_path):
+    picked, before = INDICES[how]
+    found = follow(tmp_path, PICKED.format(picked=picked), rounds=1)
+    assert found.clean and [edit.before for edit in found.shown[0].edits] == before, found.text

@@ -146,6 +146,15 @@ def test_quantised_weights_beside_parts_that_were_chosen_to_be_trained():
     assert [f.code for f in dtypetrace.preflight(model).findings] == ["DT402"]
 
 
+@pytest.mark.parametrize(("name", "found"), [("scales", []), ("bias", ["DT402"])])
+def test_quantised_weights_are_trained_by_their_scales(name, found):
+    model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))
+    for layer in model:
+        layer.weight = nn.Parameter(torch.zeros(8, 8, dtype=torch.int32), requires_grad=False)
+        layer.register_parameter(name, nn.Parameter(torch.ones(8)))
+    assert [f.code for f in dtypetrace.preflight(model).findings] == found
+
+
 def test_a_scaler_that_is_to_be_left_out_is_no_matter_of_where_weights_were_made(tmp_path):
     program = train(tmp_path, "", compute="bf16", scaler="torch.amp.GradScaler('cpu')")
     (finding,) = [f for f in program.findings if f.code == "DT501"]

@@ -194,9 +194,15 @@ class Case:
 
     def cast_at_call(self, dtype: str) -> tuple[Edit, ...]:
         """The edits that cast the culprit in the refused call, and what must be cast with it; empty where the text does
-        not show how."""
+        not show how, and for an index that the function reads again."""
         cast = (self.witness, *self.cast_with(dtype))
+        if self.refused.op in ("getitem", "setitem") and any(map(self._index_read_again, cast)):
+            return ()
         return all_of(editing.at_call(self.recording, self.taken(w), dtype) for w in cast)
+
+    def _index_read_again(self, w: Witness) -> bool:
+        text = self.recording.text
+        return w.argument.startswith("index") and expressions.used_again(text, self.site, self.taken(w).node(text))
 
     def cast_by_callers(self, dtype: str) -> Iterator[tuple[Place, Edit]]:
         """The edits that cast the culprit where the program's own calls further out pass it on."""

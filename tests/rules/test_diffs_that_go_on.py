@@ -454,3 +454,16 @@ def test_all_indices_between_two_brackets_are_cast_together(how, tmp_path):
     picked, before = INDICES[how]
     found = follow(tmp_path, PICKED.format(picked=picked), rounds=1)
     assert found.clean and [edit.before for edit in found.shown[0].edits] == before, found.text
+
+
+def test_an_index_that_is_read_again_is_cast_where_it_comes_from(tmp_path):
+    text = """
+def first(table, rows):
+    return table[rows] + table.index_select(0, rows)
+def all_of(table, rows):
+    parts = rows[1:3]
+    return first(table, parts)
+all_of(torch.eye(4), (torch.rand(5) * 3).floor())
+"""
+    found = follow(tmp_path, text, rounds=1)
+    assert found.clean and "rows" != found.shown[0].edits[0].before, found.text

@@ -103,9 +103,11 @@ $(VENV)/models.stamp: $(DECLARED) $(IN_VENV)
 	$(INSTALL) --editable ".[models]"
 	@touch $@
 
-$(VENV)/test.stamp: $(VENV)/models.stamp
+# all in one go where nothing is installed yet: pip resolves once
+$(VENV)/test.stamp: $(DECLARED) $(IN_VENV)
+	@echo "installing into $(VENV): torch, diffusers, the tools of the tests and what they need; this takes a few minutes, once"
 	$(INSTALL) --editable ".[models,test,docs]"
-	@touch $@
+	@touch $(VENV)/models.stamp $@
 
 # Chromium, in which the HTML report is tested: the installed one, else Debian's, else Playwright's own.
 # Without one those tests are skipped; where CI is set they fail.

@@ -60,7 +60,7 @@ _HEALTHY = {
 
 
 def found(tmp_path, text):
-    before = "torch.manual_seed(0); xs, state = torch.rand(3000, 32), torch.zeros(32)"
+    before = "torch.manual_seed(0); xs, state = torch.rand(1600, 32), torch.zeros(32)"
     program = programs.run(tmp_path, text, before=before, numerics=True)
     assert program.error is None
     return [f.code for f in program.findings if f.severity != "note"]

@@ -263,7 +263,8 @@ def right_elsewhere(case: Case) -> Iterator[Fix]:
     counted = refused.wants in ("integer", "bool") or wanted not in FLOATING and case.origin.kind == "cast"
     counts = counted and not graph.keeps(case.recording, case.witness.producer, case.witness.event, wanted)
     stored = case.culprit.dtype in STORAGE_ONLY
-    if counts or stored or refused.wants == "float" or _mask(case):
+    no_module = case.origin.kind == "parameter" and wanted not in FLOATING  # none can be cast to integers
+    if counts or stored or refused.wants == "float" or _mask(case) or no_module:
         yield _cast_here(case, wanted, f"cast {quoted(case.culprit.shown)} to {wanted} at the call")
 
 

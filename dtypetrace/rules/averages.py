@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import takewhile
 from math import prod
 
 from .. import graph
@@ -80,7 +81,26 @@ def stands_still(run: Run, v: Value) -> bool:
         return False
     if run.ops[v.op].outputs[:1] == (_COUNTER,):  # terms of a series that has converged are lost, too
         return _lost(run, v) and v.drift >= _DRIFT_IN_FLOAT32
-    return _lost(run, v) or v.drift >= _DRIFT and run.ops[v.op].count > LEAST_STEPS
+    drifts = v.drift >= _DRIFT and run.ops[v.op].count > LEAST_STEPS
+    return _lost(run, v) or drifts and not _is_answered(run, v)
+
+
+def _is_answered(run: Run, v: Value) -> bool:
+    """Whether what an op adds was computed from what it changes: as a step of an iteration that corrects itself, whose
+    terms nearly cancel: more than a rounding of each call is no sum of roundings there."""
+    op = run.ops[v.op]
+    if not op.inputs or v.drift <= op.count * DTYPES[op.inputs[max(v.kept, 0)].dtype].rounding:
+        return False
+    kept = graph.first_operands(run.ops, op.inputs[max(v.kept, 0)].producer)
+    state = set(
+        takewhile(lambda n: not tagged(run.ops[n], "like"), kept)
+    )  # zeros like a weight are none of its numbers
+    added = [i.producer for n, i in enumerate(op.inputs) if n != max(v.kept, 0) and i.producer >= 0]
+    return bool(state & {*graph.ops_above(run.ops, added, most=_ABOVE)})
+
+
+_ABOVE = 64
+"""How many ops above what is added are examined."""
 
 
 def _fades(run: Run, v: Value) -> bool:

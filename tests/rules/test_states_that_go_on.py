@@ -92,3 +92,22 @@ def test_a_sum_of_wider_numbers_is_told_by_what_all_calls_lose(text, tmp_path):
 def test_a_sum_to_which_no_call_adds_loses_its_numbers_where_they_are_stored(tmp_path):
     text = "total = torch.full((), 4096.0, dtype=torch.float16)\nfor x in xs[:100]:\n    total += x.mean() + 1"
     assert found(tmp_path, text) == ["DT203"]
+
+
+_ITERATIONS = {
+    "an orthogonal factor": (
+        "x = F.normalize(torch.randn(16, 48), p=2, dim=(-2, -1)).bfloat16()",
+        "g = x @ x.T; x = 3.4445 * x + (-4.775 * g + 2.0315 * g @ g) @ x",
+    ),
+    "an inverse": (
+        "a = (torch.eye(12) + 0.2 * torch.randn(12, 12)).bfloat16(); x = 0.5 * a.T",
+        "x = 2 * x - x @ a @ x",
+    ),
+    "a sign": ("x = (torch.randn(24, 24) / 12).bfloat16()", "x = 1.5 * x - 0.5 * x @ x.T @ x"),
+}
+
+
+@pytest.mark.parametrize(("made", "step"), _ITERATIONS.values(), ids=_ITERATIONS)
+def test_an_iteration_that_corrects_itself_does_not_drift(made, step, tmp_path):
+    text = f"{made}\nfor _ in range(5):\n    {step}\nprint(x.float().norm().item())"
+    assert found(tmp_path, text) == []

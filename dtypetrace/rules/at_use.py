@@ -235,7 +235,7 @@ def integer_parameter(case: Case) -> Iterator[Fix]:
         return
     if case.refused.op.startswith("requires_grad") and case.culprit.holder is None:
         return
-    edits = one(parameters.untrained(case.recording.text, case.site.stack[0]))
+    edits = one(parameters.untrained(case.recording.text, case.site.stack[0], case.refused.op))
     change = f"keep {quoted(case.culprit.shown)} out of training with requires_grad=False"
     yield advise(case.site, change, f"{case.culprit.dtype} cannot be trained", edits=edits, kind="plan")
 

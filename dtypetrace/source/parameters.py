@@ -12,13 +12,16 @@ _WITH_CLASS = frozenset({"__new__", "_make_subclass"})
 """Methods whose first argument is the class that they make."""
 
 
-def untrained(text: ProgramText, frame: Frame) -> Edit | None:
-    """The edit by which a call asks for no gradient of integers: floating tensors that the same line makes parameters
-    of keep theirs. None where the text does not show which argument is which."""
+def untrained(text: ProgramText, frame: Frame, made: str) -> Edit | None:
+    """The edit by which a call that makes a parameter of the class ``made`` asks for no gradient of integers: floating
+    tensors that the same line makes parameters of keep theirs. None where the text does not show which argument is
+    which, and for a call that makes something else, such as a module or a tensor."""
     file, call = text.parsed(frame.file), call_at(text, frame)
     if file is None or call is None or any(isinstance(a, ast.Starred) for a in call.args):
         return None
     by_class = isinstance(call.func, ast.Attribute) and call.func.attr in _WITH_CLASS
+    if not by_class and last_part(call.func) != made or not made[:1].isupper():
+        return None
     given, named = call.args[by_class:], {k.arg: k.value for k in call.keywords}
     data = given[0] if given else named.get("data")
     asked = given[1] if len(given) > 1 else named.get("requires_grad")

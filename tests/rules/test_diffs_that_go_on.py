@@ -434,6 +434,21 @@ def test_it_is_told_in_words_what_each_call_of_a_function_makes_a_parameter_of(m
     assert "requires_grad=False" in finding.fix.why and not finding.fix.edits
 
 
+OF_INTEGERS = {
+    "a module": "nn.Linear(4, 4, dtype=torch.int64)",
+    "a convolution": "nn.Conv1d(2, 3, 1, dtype=torch.int32)",
+    "a tensor": "torch.zeros(3, 4, dtype=torch.int64, requires_grad=True)",
+    "an embedding": "nn.Embedding.from_pretrained(codes.int(), False)",
+}
+
+
+@pytest.mark.parametrize("made", OF_INTEGERS.values(), ids=OF_INTEGERS)
+def test_what_is_no_parameter_by_itself_keeps_its_arguments(made, tmp_path):
+    """The second argument is then a size, or has another sense."""
+    (finding,) = run(tmp_path, KEPT.format(made=made)).findings
+    assert finding.code == "DT119" and (finding.fix is None or not finding.fix.edits)
+
+
 PICKED = """
 table, volume = torch.eye(4), torch.zeros(4, 4, 4)
 at = (torch.rand(5, 3) * 3).floor()

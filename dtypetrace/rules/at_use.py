@@ -330,8 +330,10 @@ def inverted(case: Case) -> Iterator[Fix]:
     """A mask that is subtracted from 1 is inverted as truth values are, with those that its function inverts so."""
     if case.culprit.dtype != "bool" or case.refused.wants != "kernel" or not case.site.stack:
         return
-    makes = (graph.place_of(case.recording, op.place).stack[:1] for op in case.recording.ops if "bool" in op.outputs)
-    edits = inverted_masks(case.recording.text, case.site.stack[0], {frame for made in makes for frame in made})
+    ops, frame = case.recording.ops, lambda op: graph.place_of(case.recording, op.place).stack[:1]
+    made = {f for op in ops if "bool" in op.outputs for f in frame(op)}
+    ran = {f for op in ops if op.op == case.refused.op for f in frame(op)}
+    edits = inverted_masks(case.recording.text, case.site.stack[0], made, ran)
     if edits:
         why = "truth values are inverted by ~, and torch subtracts none"
         yield advise(case.site, f"invert {quoted(case.culprit.shown)} with ~", why, edits=edits, kind="call")

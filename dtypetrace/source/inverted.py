@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeGuard
 
 from ..records import Edit, Frame
@@ -14,17 +14,20 @@ _CASTS = frozenset({"to", "type", "type_as", "float", "double", "half", "bfloat1
 """Methods that make numbers of truth values."""
 
 
-def masks(text: ProgramText, frame: Frame, made: Iterable[Frame]) -> tuple[Edit, ...]:
+def masks(text: ProgramText, frame: Frame, made: Iterable[Frame], ran: Iterable[Frame]) -> tuple[Edit, ...]:
     """The edits that invert masks by ``~`` where the frame subtracts one from 1, and where its function does so with
-    others; ``made``: frames that made truth values. None where the result is neither multiplied, cast nor counted, or
-    is added up with others: the sum of truth values is none of numbers."""
+    others; ``made``: frames that made truth values; ``ran``: those that subtracted something else, which ``~`` would
+    not invert. None where the result is neither multiplied, cast nor counted, or is added up with others: the sum of
+    truth values is none of numbers."""
     file, node = text.parsed(frame.file), expression_at(text, frame)
     if file is None or node is None or not _is_inversion(node):
         return ()
-    around = function_around(file, node)
-    known = {*_names(file, around, made), dotted(node.right) or ""} - {""}
+    around, numbers = function_around(file, node), {(f.line, f.column) for f in ran if f.file == file.path}
+    bound = _bound(file, around, made)
+    known = {name for name, are in bound.items() if all(are)}
+    known |= {dotted(node.right) or ""} - {"", *bound}  # given to the function, and the same all through it
     found = [n for n in ast.walk(around) if _is_inversion(n) and (n is node or dotted(n.right) in known)]
-    stays = [n for n in found if _is_number_later(file, n, known)]
+    stays = [n for n in found if file.start(n) not in numbers and _is_number_later(file, n, known)]
     edits = (file.replaced(n, f"~{_whole(file.segment(n.right), n.right)}") for n in stays)
     return tuple(edit for edit in edits if edit is not None) if node in stays else ()
 
@@ -47,14 +50,14 @@ def _is_number_later(file: ParsedFile, node: ast.expr, known: set[str]) -> bool:
     return bool(factors) and not (added and all(map(true, factors)))
 
 
-def _names(file: ParsedFile, around: ast.AST, made: Iterable[Frame]) -> Iterator[str]:
-    """The names that are assigned truth values, and nothing else, in a scope."""
+def _bound(file: ParsedFile, around: ast.AST, made: Iterable[Frame]) -> dict[str, list[bool]]:
+    """The names that a scope assigns, each with whether its assignments are of truth values."""
     at = {(f.line, f.column) for f in made if f.file == file.path}
     bound: dict[str, list[bool]] = {}
     for node in ast.walk(around):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            bound.setdefault(node.targets[0].id, []).append(file.start(node.value) in at)
-    return (name for name, are in bound.items() if all(are))
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and (name := dotted(node.targets[0])):
+            bound.setdefault(name, []).append(file.start(node.value) in at)
+    return bound
 
 
 def _whole(written: str, node: ast.expr) -> str:

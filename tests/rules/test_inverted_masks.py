@@ -44,3 +44,21 @@ def test_a_mask_is_inverted_as_truth_values_are(body, edits, tmp_path):
 def test_what_truth_values_do_not_say_is_cast(body, tmp_path):
     finding = programs.run(tmp_path, program(body)).findings[0]
     assert finding.kind == "collision" and not any("~" in edit.after for edit in finding.fix.edits)
+
+
+OTHERWISE = {
+    "numbers before": ("", "used(torch.rand(4), torch.ones(4))\nused(torch.rand(4), torch.ones(4) > 0)"),
+    "numbers later": ("m = m.float()", "used(torch.rand(4), torch.ones(4) > 0)"),
+}
+
+
+@pytest.mark.parametrize(("between", "calls"), OTHERWISE.values(), ids=OTHERWISE)
+def test_what_is_numbers_in_another_call_or_line_is_not_inverted(between, calls, tmp_path):
+    text = f"""
+def used(x, m):
+    first = x * (1 - m)
+    {between or "pass"}
+    return first + x * (1 - m)
+{calls}
+"""
+    assert follow(tmp_path, text, rounds=2).clean

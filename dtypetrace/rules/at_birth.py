@@ -9,7 +9,7 @@ from ..records import CAST, Edit, Fix, Place
 from ..source import defaults, dictionaries, dtype_names, editing, expressions, operands, optimizers, regions
 from ..tables.dtypes import FLOATING, HALF, wider
 from ..tables.english import quoted
-from . import alternatives, checks, dataflow_paths
+from . import alternatives, autocast_off, checks, dataflow_paths
 from .advice import advise
 from .at_use import birth_words
 from .case import SHORT, Case, cast_words, one, short, spell
@@ -207,18 +207,28 @@ def ready_table(case: Case) -> Iterator[Fix]:
         yield advise(place, cast_words(edits, case.born), edits=edits, kind="cast", others=(narrow,))
 
 
-def like_what_is_sent(case: Case) -> Iterator[Fix]:
-    """A buffer that receives what other processes send is made in its dtype, whichever that is: another call sends
-    another one."""
-    if case.verdict.principle != "what is sent" or case.wanted is None or not case.site.stack:
+def like_what_it_meets(case: Case) -> Iterator[Fix]:
+    """What a function makes to meet another tensor is made in its dtype, whichever that is, where another call has
+    another one: what other processes send, what is computed with autocast and without."""
+    if not case.disagrees or case.wanted is None or not case.site.stack:
+        return
+    if case.verdict.principle != "what is sent" and not _met_alike(case):
         return
     edit = editing.at_birth(case.recording, case.origin.kind, case.here, case.wanted)
-    sent = next(w for w in case.refused.witnesses if w.dtype == case.wanted)
-    node = case.taken(sent).node(case.recording.text)
+    other = next((w for w in case.refused.witnesses if w.dtype == case.wanted), None)
+    node = case.taken(other).node(case.recording.text) if other is not None else None
     name = expressions.dotted(node) if node is not None else None
     if edit is not None and name:
         like = dtype_names.as_dtype_of(case.recording, edit, case.here.stack[0], name, case.site.stack[0])
-        yield advise(case.here, f"make the buffer in the dtype of {quoted(name)}", edits=one(like))
+        made, others = quoted(case.culprit.shown), alternatives.others(case)
+        yield advise(case.here, f"make {made} in the dtype of {quoted(name)}", edits=one(like), others=others)
+
+
+def _met_alike(case: Case) -> bool:
+    """Whether the refused line ran before where all that it takes had the culprit's dtype."""
+    ops = autocast_off.earlier(case.recording, case.refused)
+    floating = ([i.dtype for i in op.inputs if i.dtype in FLOATING] for op in ops)
+    return any(len(dtypes) > 1 and set(dtypes) == {case.culprit.dtype} for dtypes in floating)
 
 
 def birth(case: Case) -> Iterator[Fix]:

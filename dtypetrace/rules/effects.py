@@ -54,6 +54,9 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
         return Effect(_of_births(case, dict.fromkeys(_by_default(case), wanted)))
     if fix.place == case.site and fix.place.stack and inside(edit, fix.place.stack[0]):
         return _at_call(case, fix.edits)
+    if edit.change.like and edit.change.target in ("", NAMED):
+        # equal calls share one record; those before keep their dtype, which what they met had
+        return Effect(DtypeChange(), {case.witness.index: edit.change.dtype})
     several = len(fix.edits) > 1 and (scaled or case.origin.kind == "parameter")
     if wanted is not None and (several or scaled and fix.place != case.here):
         made = {n: place_of(case, s.place) for n, s in enumerate(case.recording.events) if s.to == case.culprit.dtype}
@@ -73,14 +76,19 @@ def effect_of(case: Case, fix: Fix) -> Effect | None:
         events = enumerate(case.recording.events)
         same = {n: s for n, s in events if s.to == case.culprit.dtype and made_by in _decided(case, s)}
         if same:
-            cast = {n: s for n, s in same.items() if s.source and s.how == "cast"}
-            births = dict.fromkeys(same, wanted)
-            if edit.change.target == UNCAST:
-                births |= {n: s.source[0] for n, s in cast.items()}
-            elif edit.change.target == SPARED:
-                births = {n: s.source[0] for n, s in cast.items() if s.source[0] not in FLOATING}
-            return Effect(_of_births(case, births))
+            return Effect(_of_births(case, _births_after(edit, same, wanted)))
     return _after_expression(case, edit, wanted) if edit.change.target == CAST else None
+
+
+def _births_after(edit: Edit, same: Mapping[int, Event], wanted: str) -> dict[int, str]:
+    """The dtypes of what is born at a line, by event, after an edit of it."""
+    cast = {n: s for n, s in same.items() if s.source and s.how == "cast"}
+    births = dict.fromkeys(same, wanted)
+    if edit.change.target == UNCAST:
+        births |= {n: s.source[0] for n, s in cast.items()}
+    elif edit.change.target == SPARED:
+        births = {n: s.source[0] for n, s in cast.items() if s.source[0] not in FLOATING}
+    return births
 
 
 def place_of(case: Case, number: int) -> Place:

@@ -56,7 +56,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.kept_wide,
     at_birth.ready_table,
     alternatives.needless,
-    at_birth.like_what_is_sent,
+    at_birth.like_what_it_meets,
     at_birth.birth,
 )
 """What a finding may show, in the order in which they are tried."""

@@ -400,7 +400,7 @@ def test_restored_state():
     assert best(b) == ("restored state", []) and "after this" in tried(b)["restored state"].why
 
 
-def test_like_what_is_sent():
+def test_like_what_it_meets():
     b = program()
     sent = b.made("int64", explicit=True, text="data = «torch.ones(3, dtype=torch.int64)»")
     buffer = b.made("float32", op="zeros", text="kept = «torch.zeros(3)»")
@@ -412,7 +412,19 @@ def test_like_what_is_sent():
         arguments=("tensor_list", "tensor"),
         text="«all_gather(kept, data)»",
     )
-    assert best(b) == ("like what is sent", ["torch.zeros(3, dtype=data.dtype)"])
+    assert best(b) == ("like what it meets", ["torch.zeros(3, dtype=data.dtype)"])
+
+
+@pytest.mark.parametrize(("op", "made"), [("index_add_", "zeros"), ("scatter_", "full"), ("index_copy_", "empty")])
+def test_like_what_it_meets_where_another_call_met_another_dtype(op, made):
+    """A line that runs with autocast and without: what it makes follows what is written into it."""
+    b = program()
+    messages = b.made("float32", text="messages = «torch.ones(3)»")
+    into = b.made("float32", op=made, text=f"received = «torch.{made}(3)»")
+    ran = b.ran(op, into, messages, module="net", text=f"«received.{op}(messages)»")
+    narrowed = b.ran("linear", messages, out="bfloat16", autocast="cpu:bfloat16")
+    b.refused(op, into, narrowed, arguments=("self", "source"), autocast="cpu:bfloat16", at=b.ops[ran.producer].place)
+    assert best(b) == ("like what it meets", [f"torch.{made}(3, dtype=messages.dtype)"])
 
 
 def test_ready_table():

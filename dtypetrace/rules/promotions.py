@@ -79,6 +79,8 @@ class _Walk:
         from."""
         self.islands: set[int] = set()
         """Ops whose result is wide because the stream itself was cast, on purpose or by autocast."""
+        self.computes: set[str] = set()
+        """The dtypes in which the program computes on its own."""
         for number, op in enumerate(run.ops):
             if op.aten == COMPILED:  # which of its operands meet inside was not seen
                 self.islands.add(number)
@@ -86,6 +88,8 @@ class _Walk:
                 self._backward(number, op)
             elif op.phase in FORWARD and op.outputs and op.outputs[0] in REAL:
                 self._forward(number, op)
+                if number not in self.because and not (is_move(op) or is_cast(op)) and {i.dtype for i in op.inputs} & REAL:
+                    self.computes.add(op.outputs[0])
 
     def _backward(self, number: int, op: Op) -> None:
         for key in self.because.get(op.of, ()):
@@ -197,15 +201,15 @@ class _Walk:
         )
 
     def _chosen(self, op: Op) -> str | None:
-        """Where nothing has parameters: the low dtype, if it was chosen on purpose and the wide one comes from a
-        default."""
+        """Where nothing has parameters: the low dtype, if it was chosen on purpose, and the wide one comes from a
+        default and nothing else is computed in it: what is kept narrow where all else is wide makes no such stream."""
         made, events = op.outputs[0], self.run.recording.events
         roots = {
             i.dtype: self.run.origin(i.event, None) for i in op.inputs if i.event >= 0 and i.dtype in REAL and i.shape
         }
         low = [d for d, o in roots.items() if d != made and o.explicit]
         wide = roots.get(made)
-        return low[0] if events and low and wide is not None and not wide.explicit else None
+        return low[0] if events and low and made not in self.computes and wide is not None and not wide.explicit else None
 
 
 def _finding(run: Run, cause: _Cause) -> Finding | None:

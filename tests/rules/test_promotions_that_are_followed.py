@@ -56,3 +56,20 @@ CHOSEN = {
 def test_what_is_wide_on_purpose(tmp_path, made, widens):
     program = programs.run(tmp_path, ATTENTION.format(made=made, widens=widens))
     assert [f.code for f in program.findings if f.severity != "note"] == []
+
+
+KEPT_NARROW = {
+    "a mask of wide numbers": "x = torch.randn(8, 8).exp(); y = x * (x > 1).to(torch.bfloat16)",
+    "features beside coordinates": "p = 3820 + torch.rand(8, 2); f = torch.rand(8, 2).half() * 0.25; y = torch.cat([p, f], 1)",
+    "a table of gains": "k = torch.full((8,), 4.0, dtype=torch.float16); e = torch.rand(8) - torch.rand(8); y = k * e",
+}
+
+
+@pytest.mark.parametrize("body", KEPT_NARROW.values(), ids=KEPT_NARROW)
+def test_what_is_kept_narrow_where_all_else_is_wide(tmp_path, body):
+    assert "DT201" not in {f.code for f in programs.run(tmp_path, f"import torch\n{body}\nz = y @ y.T\n").findings}
+
+
+def test_what_is_wide_where_nothing_else_is(tmp_path):
+    body = "x = torch.ones(8, 8, dtype=torch.bfloat16)\ny = (x + x) * torch.ones(8, 8)\nz = y @ y"
+    assert [f.code for f in programs.run(tmp_path, f"import torch\n{body}\n").findings] == ["DT201"]

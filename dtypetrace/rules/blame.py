@@ -226,13 +226,50 @@ def _counted(d: Damaged) -> Decision | None:
     return _at_cast(d, cast, d.op.inputs[0].event) if own else None
 
 
+def _follows_another(d: Damaged) -> Decision | None:
+    """A line of the program casts wider numbers to the dtype of a tensor from which they do not come, and whose range
+    they leave: the other's numbers may fit, and only this line gives their dtype to these."""
+    event = d.run.recording.events[d.event] if d.event >= 0 and not d.rounded else None
+    if event is None or event.place != d.op.place or not (is_cast(d.op) and d.op.op in NAMED_CASTS and narrows(d.op)):
+        return None
+    followed, ops = {r.event for r in event.reads}, d.run.ops
+    above = graph.reached([d.number], lambda n: (i.producer for i in ops[n].inputs if i.producer >= 0))
+    other = bool(followed) and not any(i.event in followed for n in above for i in ops[n].inputs)
+    return _at_cast(d, d.op, d.event) if other and graph.runs_own_line(d.run.recording, d.op) else None
+
+
+def _taken_by_default(d: Damaged) -> Decision | None:
+    """What a line of the program made in the dtype that another tensor had by default: nobody chose that dtype, and
+    only this line knows which numbers it makes. A sum into it is the other's as well."""
+    event = d.run.recording.events[d.event] if d.event >= 0 and not (d.carried or writes(d.op)) else None
+    if event is None or event.how not in ("factory", "conversion") or not event.reads:
+        return None
+    place, born = graph.place_of(d.run.recording, event.place), _born(d)
+    if born.culprit.origin.explicit or not (place.stack and place.stack[0].user):
+        return None
+    own = Origin(event.how, None, event.op, place, True)
+    steps = tuple(step for step in born.begins if step.place == place)
+    return replace(born, culprit=replace(born.culprit, origin=own), begins=steps)
+
+
 def _born(d: Damaged) -> Decision:
     """The birth of the dtype."""
     site = d.run.place(d.op)
     return Decision(made_operand(d.run, d.op, d.dtype, d.event), flow_to(d.run, d.op, d.event, site), d.event)
 
 
-_PRINCIPLES = _unscaled, _given_up, _cast_for_it, _named_operand, _as_configured, _adds_up, _counted, _born
+_PRINCIPLES = (
+    _unscaled,
+    _given_up,
+    _cast_for_it,
+    _named_operand,
+    _as_configured,
+    _adds_up,
+    _counted,
+    _follows_another,
+    _taken_by_default,
+    _born,
+)
 
 
 def given_up(run: Run, number: int) -> bool:

@@ -88,7 +88,7 @@ class _Walk:
                 self._backward(number, op)
             elif op.phase in FORWARD and op.outputs and op.outputs[0] in REAL:
                 self._forward(number, op)
-                if number not in self.because and not (is_move(op) or is_cast(op)) and {i.dtype for i in op.inputs} & REAL:
+                if number not in self.because and _computes(op):
                     self.computes.add(op.outputs[0])
 
     def _backward(self, number: int, op: Op) -> None:
@@ -209,7 +209,12 @@ class _Walk:
         }
         low = [d for d, o in roots.items() if d != made and o.explicit]
         wide = roots.get(made)
-        return low[0] if events and low and made not in self.computes and wide is not None and not wide.explicit else None
+        by_default = wide is not None and not wide.explicit and made not in self.computes
+        return low[0] if events and low and by_default else None
+
+
+def _computes(op: Op) -> bool:
+    return not (is_move(op) or is_cast(op)) and any(i.dtype in REAL for i in op.inputs)
 
 
 def _finding(run: Run, cause: _Cause) -> Finding | None:

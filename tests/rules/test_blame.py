@@ -81,6 +81,48 @@ PROGRAMS = {
         """,
         "overflow",
     ),
+    "statistics that are cast like what they normalize": (
+        """
+        class Norm:
+            def __init__(self, norm):
+                self.mean, self.var = norm.running_mean, norm.running_var * 810000
+            def __call__(self, x):
+                var = self.var.to(x.dtype)  #!
+                return (x - self.mean.to(x.dtype)) / torch.sqrt(var + 1e-5)
+        y = Norm(nn.BatchNorm1d(4))((900 * torch.randn(8, 4)).half())
+        print(y.float().std().item())
+        """,
+        "overflow",
+    ),
+    "totals that are cast like a small table": (
+        """
+        table = torch.rand(4).half()
+        def normalized(total):
+            return table / total.type_as(table)  #!
+        print(normalized(torch.rand(4) * 1e5 + 1e5).tolist())
+        """,
+        "overflow",
+    ),
+    "powers in the dtype that other numbers have by default": (
+        """
+        rewards = torch.randn(1200) + 4
+        def weights(like):
+            return torch.tensor(0.9, dtype=like.dtype) ** torch.arange(len(like))  #!
+        late = weights(rewards)
+        print((rewards * late / late).tolist())
+        """,
+        "underflow",
+    ),
+    "what data that were cast become": (
+        """
+        rewards = (torch.randn(300) + 4).half()  #!
+        def weights(like):
+            return torch.tensor(0.9, dtype=like.dtype) ** torch.arange(len(like))
+        late = weights(rewards)
+        print((rewards * late / late).tolist())
+        """,
+        "underflow",
+    ),
 }
 
 

@@ -106,7 +106,9 @@ def _judged(run: Run, v: Value) -> Finding | None:
         return wrapped.inverted(run, op) if v.spoilt == v.exact and _quantities(run, [v.op]) else None
     if not floats:
         holds = [v.op, *(_base(run, op) if writes(op) else ())]
-        counts = _quantities(run, holds) or v.cut >= _COLLIDED * v.exact and tells_apart(run, v.op)
+        counts = (
+            _quantities(run, holds) or _is_stored(run, v.op) or v.cut >= _COLLIDED * v.exact and tells_apart(run, v.op)
+        )
         counts = counts or tagged(op, "matmul", "sign") and _are_ranked(run, v.op) or _is_counter(run, v, op)
         counts = counts or _is_read_by_size(run, v, op)
         return _wrapped(run, v, op) if counts and not _is_phase(run, v.op) else None
@@ -194,6 +196,20 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
     below = [n for n in taken if goes_on(n)]
     real = any(run.ops[n].op == "float" and not run.ops[n].outputs for n in taken)  # a number of Python's
     return real or any(run.ops[n].outputs[0] in REAL or _by_size(run, n) for n in below)
+
+
+def _is_stored(run: Run, number: int) -> bool:
+    """Whether integers are written into a tensor of their dtype that goes on as quantities after the write, such as a
+    channel of an image. Of a table, other columns may be quantities."""
+    for store in wrapped.stores(run, number):
+        base = _base(run, run.ops[store])
+        size, last = prod(run.ops[base[-1]].shape), run.ops[base[-1]].shape[-1:]
+        parts = (n for n in run.users[base[-1]] if is_move(run.ops[n]) or tagged(run.ops[n], "picks"))
+        columns = (n for n in parts if prod(run.ops[n].shape) < size and run.ops[n].shape[-1:] != last)
+        before = (n for n in range(store) if run.ops[n].count <= run.ops[store].count)
+        if _quantities(run, base, frozenset((*columns, *before))):
+            return True
+    return False
 
 
 def _by_size(run: Run, number: int) -> bool:

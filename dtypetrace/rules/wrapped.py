@@ -3,6 +3,7 @@ numbers that it had limited; else the line that put them into too few bits, or w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from .. import graph
@@ -18,6 +19,8 @@ from .kept_wide import whole_wide
 from .run_facts import Run
 from .silent_findings import found_at
 
+_FAR = 64
+"""How many ops below integer arithmetic are examined."""
 _NAMED = "cast", "factory"
 """Events by which a program names a dtype of 16 or 32 bits: no factory makes such integers by default."""
 
@@ -85,7 +88,10 @@ def _here(run: Run, number: int, source: str) -> Fix:
     if not is_cast(op):
         wide = "int64" if made == "int32" else "int32"
         edits = _with_beside(run, number, wide, whole_wide(run, number, wide))
-        return advise(place, f"cast to {wide}{'' if edits or wide == 'int64' else ' or float32'} first", edits=edits)
+        words = f"cast to {wide}{'' if edits or wide == 'int64' else ' or float32'} first"
+        if not edits and any(True for _ in stores(run, number)):
+            words += f", and keep the result in a tensor that is not {made}"
+        return advise(place, words, edits=edits)
     if source in REAL and made == "int32":
         return advise(place, "cast to int64", edits=editing.at_birth(run.recording, "cast", place, "int64"))
     if source in REAL:
@@ -93,6 +99,14 @@ def _here(run: Run, number: int, source: str) -> Fix:
     kept = editing.at_birth(run.recording, "cast", place, source)
     fix = advise(place, f"keep these numbers in {source}", edits=kept)
     return born_otherwise(run, fix, {run.event_of(number): source})
+
+
+def stores(run: Run, number: int) -> Iterator[int]:
+    """The writes that put integers, perhaps computed with since, into a tensor of their dtype."""
+    made = run.ops[number].outputs[:1]
+    stays = lambda n: (run.moves(n) or tagged(run.ops[n], "sum", "product")) and not writes(run.ops[n])
+    below = run.below([number], lambda n: stays(n) and run.ops[n].outputs[:1] == made, _FAR)
+    return (n for n, at in below if writes(run.ops[n]) and 0 not in at and (run.ops[n].inputs[0].dtype,) == made)
 
 
 def _with_beside(run: Run, number: int, wide: str, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:

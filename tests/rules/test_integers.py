@@ -83,6 +83,21 @@ FOUND = {
         "ids = torch.arange(0, 120000, 29)\nshard = ids.to(torch.uint16)\nmost = shard.long().float().amax().item()",
         "DT301",
     ),
+    "offsets of the planes of an image": (
+        "planes = torch.arange(192).view(8, 8, 3).byte()\nplanes[..., 0] = planes[..., 0] - 16\n"
+        "rgb = (planes.float() @ torch.rand(3, 3)).clamp(0, 255)",
+        "DT301",
+    ),
+    "differences of frames that are kept as bytes": (
+        "frames = torch.arange(192).view(6, 32).byte()\nkept = torch.zeros(5, 32, dtype=torch.uint8)\n"
+        "for n in range(5):\n    kept[n] = (frames[n] - frames[n + 1]).flip(0)\nmean = kept[2:].float().mean()",
+        "DT301",
+    ),
+    "a gain of a channel": (
+        "sound = torch.arange(-9000, 9000, 50).view(180, 2).to(torch.int16)\nsound[:, 1] = sound[:, 1] * 6\n"
+        "peak = (sound / 32768).abs().amax()",
+        "DT301",
+    ),
     "a square": ("a = torch.full((8,), 100, dtype=torch.int8)\nb = (a ** 2).float()", "DT301"),
     "a key": (
         "a = torch.arange(8, dtype=torch.int32) * 10_000\nkey = a * 120_000 + 7\nrow = key.long() // 120_000",
@@ -271,6 +286,11 @@ FINE = {
     "a long hash": "a = torch.full((8,), 2**62)\nb = (a * 31).float()",
     "cut off openly": "a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(0.5).long()\nb = a.float()",
     "whole numbers": "a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(3.0)\nb = a.float()",
+    "a check sum in a table of numbers": "t = (torch.arange(400) % 250).view(100, 4).byte()\nt[:, 3] = t[:, 0] * 31 + t[:, 1]\n"
+    "x = t[:, :3].float().mean()",
+    "check bytes that are written after use": "t = (torch.arange(400) % 250).byte()\nx = t.float().mean()\nt[9:] = t[9:] * 31",
+    "a state of random numbers in a table": "s = torch.arange(8, dtype=torch.int32)\nfor n in range(9):\n"
+    "    s[n % 4] = s[n % 7] * 1_103_515_245 + 12_345\nx = ((s >> 16) & 1023).float()",
     "a check sum": "a = torch.arange(200).byte()\nb = (a * 31).sum() % 251",
     "kept hashes of bytes that are used": "for n in range(4):\n    a = torch.arange(200).byte()\n    b, c = a * 31, a.float()",
     "small ids beside amounts": "a = torch.stack([torch.arange(300), torch.rand(300)], 1)\nb = a[:, 0].long()",

@@ -274,8 +274,7 @@ def _all_zero(run: Run, v: Value, op: Op) -> bool:
     """Whether a cast to integers makes zero of next to all numbers, which differ, and the program computes with them
     beside other floating numbers: a part of a number and what it is the whole part of are no two quantities."""
     source = op.inputs[0].producer
-    peaks = (run.values[n].peak for n in _still(run, source) if n in run.values and run.values[n].measured)
-    if op.outputs[0] in REAL or v.exact < _FEWEST or v.cut < _HASHED * v.exact or not 0 < next(peaks, 0.0) <= 1:
+    if op.outputs[0] in REAL or v.exact < _FEWEST or v.cut < _HASHED * v.exact:
         return False
 
     def beside(n: int, at: list[int]) -> bool:
@@ -284,8 +283,21 @@ def _all_zero(run: Run, v: Value, op: Op) -> bool:
         return bool(others) and apart and tagged(run.ops[n], "difference", "product")
 
     stays = lambda n: run.moves(n) or tagged(run.ops[n], "scale") and len(run.ops[n].inputs) == 1
-    uses = [(n, at) for n, at in run.below([v.op], stays, _FAR) if not stays(n) or 0 not in at]
+    below = [(n, at) for n, at in run.below([v.op], stays, _FAR) if run.ops[n].phase in FORWARD]
+    uses = [(n, at) for n, at in below if not stays(n) or 0 not in at]
+    if not _is_below_one(run, source, [n for n, _ in below if is_cast(run.ops[n])]):
+        return False
     return bool(uses) and all(beside(n, at) or tagged(run.ops[n], "observed") for n, at in uses)
+
+
+def _is_below_one(run: Run, number: int, casts: list[int]) -> bool:
+    """Whether no number that an op made is beyond 1, or, where those were not measured, because NumPy made
+    them: whether each is zero where it is cast from integers to floating point again."""
+    peaks = (run.values[n].peak for n in _still(run, number) if n in run.values and run.values[n].measured)
+    if (peak := next(peaks, -1.0)) >= 0:
+        return 0 < peak <= 1
+    back = [run.values[n] for n in casts if n in run.values and run.ops[n].outputs[0] in REAL]
+    return any(v.measured for v in back) and not any(v.peak for v in back)
 
 
 def _near(run: Run, number: int) -> set[int]:

@@ -645,10 +645,19 @@ def test_no_cast_of_a_module_is_shown_for_its_integers(tmp_path):
         "target = torch.rand(64)\ntarget = target.long()  # made\nloss = (torch.randn(64) - target).square().mean()",
         "target = torch.rand(64, 1)\nloss = F.mse_loss(torch.randn(64, 1), target.int().float())  # made",
         "weight = torch.rand(64)\nkept = torch.randn(64) * weight.long()  # made",
+        "target = torch.from_numpy(numpy.random.default_rng(0).uniform(-1, 1, (64, 3)))\n"
+        "target = target.long()  # made\nloss = F.mse_loss(torch.randn(64, 3), target.float())",
+        "share = torch.from_numpy(numpy.random.default_rng(0).random(640)).int()  # made\nnet = torch.nn.Linear(3, 1)\n"
+        "for n in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(share), 64):\n"
+        "    F.l1_loss(net(torch.rand(64, 3))[:, 0], n[0].float()).backward()",
+        "gain = torch.from_numpy(numpy.random.default_rng(0).random((5, 99))).to(torch.int64)  # made\n"
+        "net = torch.nn.Linear(99, 1)\nfor row in gain:\n    (net(torch.rand(4, 99)) * row.to(torch.float32)).sum().backward()",
+        "net = torch.nn.Linear(3, 1)\ntarget = torch.rand(64, 1).long()  # made\n"
+        "F.smooth_l1_loss(net(torch.rand(64, 3)), target.float()).backward()",
     ],
 )
 def test_a_cast_that_makes_zeros_of_all_numbers(text, tmp_path):
-    program = programs.run(tmp_path, text, numerics=True)
+    program = programs.run(tmp_path, text, before="import numpy", numerics=True)
     (found,) = [f for f in program.findings if f.severity != "note"]
     assert (found.code, program.at(found.culprit.origin.place).endswith("# made")) == ("DT203", True)
 
@@ -667,10 +676,15 @@ def test_a_cast_that_makes_zeros_of_all_numbers(text, tmp_path):
         "x = torch.rand(64)\ny = torch.randn(64) * (x.long() == 0)",
         "x = torch.rand(64)\ny = torch.randn(64) - x.round().long()",
         "x = torch.rand(4)\ny = torch.randn(4) - x.long()",
+        "x = torch.from_numpy(numpy.random.default_rng(0).random(64) * 9)\ny = torch.randn(64) - x.long().float()",
+        "x = torch.from_numpy(numpy.random.default_rng(0).random(64))\ny = torch.randn(64) - (x + 0.5).int().float()",
+        "x = torch.from_numpy(numpy.random.default_rng(0).random(64))\ny = x - x.long().float()",
+        "x = torch.from_numpy(numpy.random.default_rng(0).random(64)).long()\ny = torch.randn(4)[x] - x.float()",
+        "x = torch.from_numpy(numpy.random.default_rng(0).random(64)).long()\ny = (x.float() > 0.5) * torch.randn(64)",
     ],
 )
 def test_casts_that_may_make_zeros(text, tmp_path):
-    program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+    program = programs.run(tmp_path, text, before="import numpy\ntorch.manual_seed(0)", numerics=True)
     assert [f for f in program.findings if f.severity != "note"] == []
 
 

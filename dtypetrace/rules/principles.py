@@ -273,7 +273,7 @@ def _past_runs(case: Collision) -> list[tuple[list[_Operand], list[Frame]]]:
         past.pop()
     known: list[tuple[list[_Operand], list[Frame]]] = []
     for op in past:
-        if (op.op, op.module, op.autocast) != (refused.op, refused.module, ""):
+        if (op.op, op.module, op.autocast) != (refused.op, refused.module, "") or _of_another_model(case, op):
             continue
         if op.phase not in ("forward", "recompute") and not op.phase == case.refused.phase == "optimizer":
             continue
@@ -282,6 +282,22 @@ def _past_runs(case: Collision) -> list[tuple[list[_Operand], list[Frame]]]:
         if len(operands) > 1 and graph.place_of(recording, op.place).stack[:1] == site:
             known.append((operands, _in_program(recording, op.place)))
     return known
+
+
+def _of_another_model(case: Collision, op: Op) -> bool:
+    """Whether an earlier run was another model's: its weights were made again since, and then cast as a whole."""
+    events = case.recording.events
+    cast = {w.event for w in case.sides if w.holder == "parameter"}
+    weights = [i.event for i in op.inputs if i.holder == "parameter" and i.event >= 0]
+    whole = {p.event for p in case.refused.model if p.dtype in FLOATING} == cast
+    if len(cast) != 1 or not weights or not whole or events[last := cast.pop()].how != "cast":
+        return False
+    made = _decision(case.recording, weights[0])
+    return any(
+        e.how == "parameter" and _decision(case.recording, n) == made
+        for n, e in enumerate(events[:last])
+        if n > weights[0]
+    )
 
 
 def _in_program(recording: Recording, place: int) -> list[Frame]:

@@ -218,6 +218,32 @@ def test_what_has_changed_on_both_sides_since_says_nothing():
     assert decided(b.recording)[0] != "ran before"
 
 
+@pytest.mark.parametrize(
+    ("layer", "shape"), [("nn.LayerNorm(4)", (2, 4)), ("nn.Linear(4, 4)", (2, 4)), ("nn.Conv1d(4, 4, 1)", (1, 4, 3))]
+)
+@pytest.mark.parametrize("again", [True, False])
+def test_ran_before_in_another_model(tmp_path, layer, shape, again):
+    """A second model that is cast as a whole got its dtype on purpose; the first one's runs say nothing of it. A model
+    that is cast after it ran has changed."""
+    text = f"""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = {layer}
+
+            def forward(self, x):
+                return self.layer(x)
+
+        net, x = Net(), torch.randn{shape}
+        net(x)
+        net = {"Net()" if again else "net"}
+        net.to(torch.bfloat16)
+        net(x)
+        """
+    principle, right, _ = decided(programs.run(tmp_path, text).with_text)
+    assert (principle == "ran before", right) == ((False, "bfloat16") if again else (True, "float32"))
+
+
 @pytest.mark.parametrize(("a", "b_"), [("float32", "bfloat16"), ("bfloat16", "float32")])
 def test_library_argument(a, b_):
     b = RecordingBuilder()

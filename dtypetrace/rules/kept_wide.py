@@ -267,7 +267,7 @@ def whole_wide(run: Run, number: int, wide: str) -> tuple[Edit, ...]:
     written to the narrow ones again, or something objects."""
     replay, made = run.after(DtypeChange(results={number: wide})), run.ops[number].outputs[0]
     kept = lambda n: replay is not None and replay.ops[n].outputs[:1] == (wide,)
-    below = [n for n, _ in run.below([number], lambda n: run.moves(n) and kept(n), _FAR)]
+    below = [n for n, _ in run.below([number], lambda n: run.moves(n) and kept(n), FAR)]
     if replay is None or any(
         (is_cast(run.ops[n]) or writes(run.ops[n])) and run.ops[n].outputs[:1] == (made,) for n in below
     ):
@@ -276,7 +276,7 @@ def whole_wide(run: Run, number: int, wide: str) -> tuple[Edit, ...]:
     return next(found, ())
 
 
-_FAR = 64
+FAR = 64
 """How many ops below integer arithmetic are examined."""
 
 

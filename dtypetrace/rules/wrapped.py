@@ -15,12 +15,10 @@ from ..tables.english import quoted
 from ..tables.operators import destination, is_cast, tagged, writes
 from .advice import advise
 from .checks import born_otherwise, sound
-from .kept_wide import whole_wide
+from .kept_wide import FAR, whole_wide
 from .run_facts import Run
 from .silent_findings import found_at
 
-_FAR = 64
-"""How many ops below integer arithmetic are examined."""
 _NAMED = "cast", "factory"
 """Events by which a program names a dtype of 16 or 32 bits: no factory makes such integers by default."""
 
@@ -89,7 +87,7 @@ def _here(run: Run, number: int, source: str) -> Fix:
         wide = "int64" if made == "int32" else "int32"
         edits = _with_beside(run, number, wide, whole_wide(run, number, wide))
         words = f"cast to {wide}{'' if edits or wide == 'int64' else ' or float32'} first"
-        if not edits and any(True for _ in stores(run, number)):
+        if not edits and next(stores(run, number), -1) >= 0:
             words += f", and keep the result in a tensor that is not {made}"
         return advise(place, words, edits=edits)
     if source in REAL and made == "int32":
@@ -105,7 +103,7 @@ def stores(run: Run, number: int) -> Iterator[int]:
     """The writes that put integers, perhaps computed with since, into a tensor of their dtype."""
     made = run.ops[number].outputs[:1]
     stays = lambda n: (run.moves(n) or tagged(run.ops[n], "sum", "product")) and not writes(run.ops[n])
-    below = run.below([number], lambda n: stays(n) and run.ops[n].outputs[:1] == made, _FAR)
+    below = run.below([number], lambda n: stays(n) and run.ops[n].outputs[:1] == made, FAR)
     return (n for n, at in below if writes(run.ops[n]) and 0 not in at and (run.ops[n].inputs[0].dtype,) == made)
 
 

@@ -279,6 +279,50 @@ def test_what_was_computed_unseen_is_not_compared_with_the_references_of_its_ope
     assert difference.total < 1e-3
 
 
+SAVED = """
+import io, pickle
+def through_a_file(tensors):
+    buffer = io.BytesIO()
+    torch.save(tensors, buffer)
+    buffer.seek(0)
+    return torch.load(buffer)
+torch.manual_seed(0)
+net = nn.Linear(32, 32).half().float()
+with torch.no_grad():
+"""
+
+
+@pytest.mark.parametrize(
+    "compared",
+    [
+        "(net.weight - through_a_file(net.weight)).abs().max()",
+        "(net.weight - pickle.loads(pickle.dumps(net.weight))).square().sum()",
+        "F.mse_loss(net.weight, torch.tensor(net.weight.tolist()))",
+        "(again(nn.Linear(32, 32), through_a_file(net.state_dict())).weight - net.weight).abs().max()",
+    ],
+    ids=["a file", "pickled", "numbers of Python", "another model"],
+)
+@pytest.mark.parametrize("options", [{"numerics": True}, {"reference": True}])
+def test_a_copy_that_came_back_unseen_was_rounded_as_its_original(compared, options, tmp_path):
+    text = f"again = lambda model, state: model.load_state_dict(state) and model\n{SAVED}    assert {compared} == 0\n"
+    program = programs.run(tmp_path, text, **options)
+    assert program.error is None and program.findings == ()
+
+
+def test_a_weight_that_took_no_step_is_no_copy_of_what_it_was(tmp_path):
+    text = """
+    torch.manual_seed(0)
+    net = nn.Linear(32, 32, dtype=torch.bfloat16)
+    before = net.weight.detach().clone()
+    for step in range(4):
+        with torch.no_grad():
+            net.weight.add_(1e-6)
+    moved = (net.weight - before).abs().max()
+    """
+    program = programs.run(tmp_path, text, reference=True)
+    assert program.error is None and [f.code for f in program.findings] == ["DT307"]
+
+
 TARGETS = """
 import numpy as np
 rows = np.random.default_rng(0).normal(size=(300, 4))

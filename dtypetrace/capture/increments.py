@@ -281,7 +281,9 @@ class Increments:
         if func is COPY:  # an error that was there is gone
             return _Rehearsed(func, look, samples, [exact], kept=STORED)
         decay = lambda error: IN_PLACE[func](wide[0] + error, *wide[1:], **named) - exact
-        return _Rehearsed(func, look, samples, [exact], targets[0], decay)
+        counts = [w for a, w in zip(args[1:], wide[1:]) if _is_count(a)] if exact.dtype is torch.float64 else []
+        due = samples[0].abs() >= _FULL * counts[0].abs() if counts else True
+        return _Rehearsed(func, look, samples, [exact], targets[0], decay, due=due)
 
     def _wide(self, value: Any, targets: list[Tensor], listed: bool) -> Any:
         """An argument for the rehearsal: wider samples of tensors that have the target's shape, numbers as they
@@ -296,7 +298,7 @@ class Increments:
         kind = _wider(targets[0])
         if value.dim() == 0:
             return value.to(kind)
-        if not is_plain(value) or value.shape != targets[0].shape or not value.dtype.is_floating_point:
+        if not is_plain(value) or value.shape != targets[0].shape or value.dtype.is_complex:
             return NotImplemented
         return sample(value).to(kind)
 
@@ -478,6 +480,11 @@ def _is_followed(func: Any, changed: Tensor) -> bool:
 def _counts_up(func: Any, changed: Tensor) -> bool:
     """Whether a call adds to numbers in float32 by index: counts stop at 2**24."""
     return func in _INDEXED and changed.dtype is torch.float32 and changed.numel() <= _LARGEST
+
+
+def _is_count(added: Any) -> bool:
+    """Whether whole numbers are added: to a count in float32, which takes them until it has become too large."""
+    return isinstance(added, Tensor) and added.dim() > 0 and not added.dtype.is_floating_point
 
 
 def _added(args: tuple[Any, ...]) -> int:

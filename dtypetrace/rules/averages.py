@@ -8,14 +8,15 @@ from itertools import takewhile
 from math import prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Origin, Recording, Tried, Value
+from ..foresight import DtypeChange
+from ..records import FORWARD, Finding, Fix, Input, Op, Operand, Origin, Place, Recording, Tried, Value
 from ..source import copies, editing, expressions
-from ..tables.dtypes import DTYPES, HALF
+from ..tables.dtypes import DTYPES, FLOATING, HALF
 from ..tables.english import quoted
-from ..tables.operators import is_cast, tagged, writes
+from ..tables.operators import is_cast, is_move, name_of, tagged, writes
 from . import compensated, wide_weights
 from .advice import advise
-from .checks import born_otherwise
+from .checks import TESTED, born_otherwise, objection_of_text, refused_in, without_diff
 from .mechanisms import LEAST_MOVED, LEAST_STEPS, mechanism
 from .run_facts import Run
 from .silent_findings import found_at, result_of
@@ -178,7 +179,9 @@ def _carried_on(run: Run, op: Op) -> bool:
     optimizer may keep a wide copy."""
     target, *stored = op.inputs
     near = {*graph.ops_above(run.ops, [i.producer for i in stored], most=_NEAR)}
-    forward = all(run.ops[n].phase in FORWARD for n in near)
+    again = lambda o: is_cast(o) and o.inputs[0].event == target.event and o.count >= op.count
+    widened = any(again(run.ops[n]) for n in near)  # for each store: no copy is kept
+    forward = widened or all(run.ops[n].phase in FORWARD for n in near)
     carried = op.phase in FORWARD and target.holder is None and forward and target.producer in near
     return carried and op.count >= _MANY
 
@@ -215,11 +218,14 @@ def _towards(recording: Recording, base: int, added: int) -> bool:
 def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     dtype = target.dtype
     like = run.made_like(target, None)
+    copied = _copied(run, target)
     followed = _followed(run, v.op, target)
+    copy = Origin("factory", None, run.ops[copied].op, run.place(run.ops[copied])) if copied >= 0 else None
     origin = (
         like
         or run.asked_like(target)
         or _named(run, target)
+        or copy
         or followed
         or run.origin(target.event, dtype, target.name or None)
     )
@@ -232,6 +238,8 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         fix = _fix_of_merge(run, op)
     elif _of_engine(run, op):
         fix = _fix_of_gradient(run, op)
+    elif copy is not None and origin is copy:
+        fix = _fix_of_copy(run, copied, copy.place, *_advice(culprit, called))
     else:
         fix = _fix(run, target, culprit, called, made_like=like is not None)
     found = found_at(
@@ -250,6 +258,20 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         ),
     )
     return replace(found, tried=_tried(run, op, v))
+
+
+def _copied(run: Run, target: Input) -> int:
+    """The op that copied a weight's numbers, from which on they are changed outside the model: whatever dtype suits the
+    weight, the copy is none. -1 where they were no weight's, or were cast since."""
+    copy = -1
+    for n in graph.first_operands(run.ops, target.producer):
+        op = run.ops[n]
+        if not op.inputs or op.outputs[:1] != (target.dtype,):
+            return -1
+        copy = n if name_of(op) == "clone" else copy if is_move(op) else -1
+        if op.inputs[0].holder == "parameter":
+            return copy
+    return -1
 
 
 def _named(run: Run, target: Input) -> Origin | None:
@@ -367,7 +389,8 @@ def _kept(run: Run, op: Op, target: Input) -> str:
 
 def _is_full(op: Op) -> bool:
     """Whether only numbers are judged that are too large for what is added: counts in float32."""
-    return op.outputs[:1] == (_COUNTER,) and tagged(op, "adds_at")
+    counts = any(i.dtype not in FLOATING and i.shape for i in op.inputs[1:])
+    return op.outputs[:1] == (_COUNTER,) and (counts or tagged(op, "adds_at"))
 
 
 def _without_name(run: Run, op: Op) -> str:
@@ -392,6 +415,14 @@ def _fix(run: Run, target: Input, culprit: Operand, called: str, *, made_like: b
         change += ", as a copy of its own"
     fix = advise(origin.place, change, why, edits=edit)
     return born_otherwise(run, fix, {target.event: "float32"})
+
+
+def _fix_of_copy(run: Run, copied: int, place: Place, change: str, why: str) -> Fix:
+    """The copy is made wide, and the weights that it was made of stay as they are."""
+    fix = advise(place, change, why, edits=editing.at_own_line(run.recording, place, "float32"))
+    replay = run.after(DtypeChange(results={copied: "float32"})) if fix.edits else None
+    objection = replay and (objection_of_text(run.recording, fix.edits) or refused_in(replay))
+    return without_diff(fix, objection) if objection else replace(fix, checked=TESTED if replay else ())
 
 
 def _fix_of_weights(run: Run, kept: Operand, called: str) -> Fix:

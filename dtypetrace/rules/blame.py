@@ -238,6 +238,23 @@ def _follows_another(d: Damaged) -> Decision | None:
     return _at_cast(d, d.op, d.event) if other and graph.runs_own_line(d.run.recording, d.op) else None
 
 
+def _wider_elsewhere(d: Damaged) -> Decision | None:
+    """The op itself, where the program widens the same narrow numbers elsewhere for the same operator: both ways share
+    what was rounded before, and this one alone rounds once more."""
+    if not d.rounded or d.carried or is_cast(d.op) or d.op.phase not in FORWARD or d.event in d.run.events_of_weights:
+        return None
+    born = lambda event: d.run.origin(event, None).place.stack[:1] if event >= 0 else ()
+    narrow = lambda i: i.dtype == d.dtype and born(i.event) == born(d.event)
+    if d.event < 0 or not any(map(narrow, d.op.inputs)) or not graph.runs_own_line(d.run.recording, d.op):
+        return None
+    for n, cast in enumerate(d.run.ops):
+        if is_cast(cast) and cast.op in NAMED_CASTS and narrow(cast.inputs[0]) and wider(cast.outputs[0], d.dtype):
+            below = d.run.below([n], d.run.moves)
+            if any(d.run.ops[user].op == d.op.op for user, _ in below):
+                return _itself(d)
+    return None
+
+
 def _taken_by_default(d: Damaged) -> Decision | None:
     """What a line of the program made in the dtype that another tensor had by default: nobody chose that dtype, and
     only this line knows which numbers it makes. A sum into it is the other's as well."""
@@ -261,6 +278,7 @@ def _born(d: Damaged) -> Decision:
 _PRINCIPLES = (
     _unscaled,
     _given_up,
+    _wider_elsewhere,
     _cast_for_it,
     _named_operand,
     _as_configured,

@@ -137,6 +137,8 @@ class Case:
         """Whether the program casts another result of the same wide computation to the wanted dtype."""
         if not self.narrows or self.culprit.holder is not None or self.origin.kind in ("parameter", "load"):
             return False
+        if self.origin.kind == "conversion" and not self.origin.explicit:
+            return False
         line = graph.lineage(self.recording, self.witness.event, self.verdict.expected)
         roots = [n for n, e in enumerate(self.recording.events) if line is not None and e is line.root]
         return any(graph.narrowed_elsewhere(self.recording, n, self.wanted or "") for n in roots)

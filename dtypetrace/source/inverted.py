@@ -12,13 +12,17 @@ from .expressions import dotted, expression_at, function_around
 
 _CASTS = frozenset({"to", "type", "type_as", "float", "double", "half", "bfloat16", "int", "long", "bool", "sum"})
 """Methods that make numbers of truth values."""
+_TAKE_MASKS = frozenset(
+    {"masked_fill", "masked_fill_", "masked_select", "masked_scatter", "masked_scatter_", "where", "logical_and"}
+)
+"""Functions whose first argument is a mask."""
 
 
 def masks(text: ProgramText, frame: Frame, made: Iterable[Frame], ran: Iterable[Frame]) -> tuple[Edit, ...]:
     """The edits that invert masks by ``~`` where the frame subtracts one from 1, and where its function does so with
     others; ``made``: frames that made truth values; ``ran``: those that subtracted something else, which ``~`` would
-    not invert. None where the result is neither multiplied, cast nor counted, or is added up with others: the sum of
-    truth values is none of numbers."""
+    not invert. None where the result is neither a mask, nor multiplied, cast or counted, or is added up with others:
+    the sum of truth values is none of numbers."""
     file, node = text.parsed(frame.file), expression_at(text, frame)
     if file is None or node is None or not _is_inversion(node):
         return ()
@@ -27,7 +31,9 @@ def masks(text: ProgramText, frame: Frame, made: Iterable[Frame], ran: Iterable[
     known = {name for name, are in bound.items() if all(are)}
     known |= {dotted(node.right) or ""} - {"", *bound}  # given to the function, and the same all through it
     found = [n for n in ast.walk(around) if _is_inversion(n) and (n is node or dotted(n.right) in known)]
-    stays = [n for n in found if file.start(n) not in numbers and _is_number_later(file, n, known)]
+    stays = [
+        n for n in found if file.start(n) not in numbers and (_is_mask(file, n) or _is_number_later(file, n, known))
+    ]
     edits = (file.replaced(n, f"~{_whole(file.segment(n.right), n.right)}") for n in stays)
     return tuple(edit for edit in edits if edit is not None) if node in stays else ()
 
@@ -36,6 +42,14 @@ def _is_inversion(node: ast.AST) -> TypeGuard[ast.BinOp]:
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Sub) or not isinstance(node.left, ast.Constant):
         return False
     return type(node.left.value) is not bool and node.left.value == 1
+
+
+def _is_mask(file: ParsedFile, node: ast.expr) -> bool:
+    """Whether an expression picks elements: as an index, or as the mask of a call."""
+    above = file.parents.get(node)
+    if isinstance(above, ast.Call) and above.args[:1] == [node]:
+        return (dotted(above.func) or getattr(above.func, "attr", "")).rpartition(".")[2] in _TAKE_MASKS
+    return isinstance(above, ast.Subscript) and above.slice is node
 
 
 def _is_number_later(file: ParsedFile, node: ast.expr, known: set[str]) -> bool:

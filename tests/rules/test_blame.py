@@ -113,6 +113,95 @@ PROGRAMS = {
         """,
         "underflow",
     ),
+    "an average of copied weights": (
+        """
+        net = nn.Linear(32, 32).half()
+        average = [p.detach().clone() for p in net.parameters()]  #!
+        with torch.no_grad():
+            net.weight.add_(0.25)
+        for step in range(400):
+            for i, p in enumerate(net.parameters()):
+                average[i] = 0.9999 * average[i] + p.detach() * 1e-4
+        """,
+        "lost-update",
+    ),
+    "an average that is moved in place": (
+        """
+        net = nn.Linear(32, 32, bias=False).bfloat16()
+        shadow = {n: p.data.clone() for n, p in net.named_parameters()}  #!
+        with torch.no_grad():
+            net.weight.add_(0.25)
+            for step in range(400):
+                for n, p in net.named_parameters():
+                    shadow[n].mul_(0.9999).add_(p.data, alpha=1e-4)
+        """,
+        "lost-update",
+    ),
+    "a moment that is computed wide and stored narrow": (
+        """
+        net = nn.Linear(32, 1, bias=False)
+        square = torch.zeros_like(net.weight, dtype=torch.bfloat16)  #!
+        for step in range(400):
+            net.zero_grad()
+            (net(torch.randn(16, 32)).square().mean() * (100 if step < 3 else 1)).backward()
+            square.copy_(square.float() * 0.999 + 0.001 * net.weight.grad ** 2)
+        """,
+        "lost-update",
+    ),
+    "the norm of the gradients, which is smoothed": (
+        """
+        net = nn.Linear(32, 1, bias=False)
+        smooth = torch.full((4,), 2.0, dtype=torch.float16)  #!
+        for step in range(400):
+            net.zero_grad()
+            net(torch.randn(16, 32)).square().mean().backward()
+            smooth.copy_(smooth.float() * 0.9999 + 1e-4 * net.weight.grad.norm())
+        """,
+        "lost-update",
+    ),
+    "counts of pixels in float32": (
+        """
+        counts = torch.zeros(3)  #!
+        for step in range(80):
+            seen = [1 << 24, 0, 7] if not step else [1, 5, 2]
+            counts += torch.tensor(seen)
+        """,
+        "lost-update",
+    ),
+    "votes in float32, pixel by pixel": (
+        """
+        votes = torch.full((4, 4), 2.0 ** 24)  #!
+        for step in range(80):
+            votes += torch.rand(4, 4) > 0.5
+        """,
+        "lost-update",
+    ),
+    "log-probabilities that were widened elsewhere": (
+        """
+        head = nn.Linear(32, 256)
+        def logits(x):
+            return head(x).to(torch.bfloat16)
+        def served(x):
+            return F.log_softmax(logits(x).float(), -1)
+        def trained(x):
+            return F.log_softmax(logits(x), -1)  #!
+        x = torch.randn(64, 32)
+        with torch.no_grad():
+            ratio = (trained(x).float() - served(x)).sum(-1).exp()
+            print((ratio - 1).abs().max().item())
+        """,
+        "precision-loss",
+    ),
+    "token losses that were widened elsewhere": (
+        """
+        words = torch.randint(0, 256, (4096,))
+        logits = (torch.randn(4096, 32) @ torch.randn(32, 256)).to(torch.bfloat16)
+        reference = F.cross_entropy(logits.float(), words, reduction="none")
+        losses = F.cross_entropy(logits, words, reduction="none")  #!
+        print((reference - losses.float()).sum().exp().item())
+        """,
+        "precision-loss",
+    ),
     "what data that were cast become": (
         """
         rewards = (torch.randn(300) + 4).half()  #!

@@ -14,6 +14,8 @@ REPAIRED = {
     ),
     "cast afterwards": ("m = x > 0.5\n    return (1 - m).float().sum() + (1 - m).sum()", 2),
     "of an expression": ("return (1 - (x > 0.5)) * y + (1 - torch.isnan(y)) * x", 1),
+    "a mask that fills": ("m = x > 0.5\n    return x.masked_fill(1 - m, 0.0) + torch.where(1 - m, x, y)", 2),
+    "an index": ("m = x > 0.5\n    y[1 - m] = 0.0\n    return y + x[1 - m].sum()", 2),
     "an attribute": ("s.m = x > y\n    return (1. - s.m) * x", 1),
 }
 AS_BEFORE = {

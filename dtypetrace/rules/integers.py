@@ -333,13 +333,24 @@ def _taken_apart(run: Run, v: Value) -> bool:
     shifted = [n for n in below if tagged(run.ops[n], "signed_shift") and run.ops[n].outputs[0] == dtype]
     if dtype.startswith("int") and _quantities(run, shifted):
         return False
-    made = [run.ops[n] for n in below]
+    made = [run.ops[n] for n in (*below, *_came_back(run, below, dtype))]
     taken = [run.ops[n] for n, _ in run.below([source], run.moves, _FAR)] if source >= 0 else []
     used = any(not (is_move(op) or tagged(op, "equal", "like")) for op in made)
     # products that were added up one after the other are offsets
     above = graph.ops_above(run.ops, [source], lambda op: () if _adds_up(op) else op.inputs, most=_FAR)
     low = v.spoilt >= _HASHED * v.exact or any(_of_bits(run.ops[n]) or tagged(run.ops[n], "product") for n in above)
     return not used and low or any(map(_of_bits, (*made, *taken)))
+
+
+def _came_back(run: Run, below: list[int], dtype: str) -> list[int]:
+    """The uses of tensors of a dtype that were made of what is outside torch, where integers of that dtype went there:
+    they may be those that were written to a file."""
+    if not any(run.ops[n].op == "numpy" for n in below):
+        return []
+    back = [n for n, op in enumerate(run.ops) if name_of(op) == "lift_fresh" and op.outputs == (dtype,)]
+    widens = lambda n: run.moves(n) or is_cast(run.ops[n]) and run.ops[n].outputs[0] not in REAL
+    uses = [n for n, _ in run.below(back, widens, _FAR) if not widens(n)]
+    return uses if all(_of_bits(run.ops[n]) for n in uses) else []
 
 
 def _adds_up(op: Op) -> bool:

@@ -24,13 +24,19 @@ _Trips = list[tuple[int, int]]
 
 
 def find(run: Run) -> list[Finding]:
+    """One finding for each pair of lines. Of a cast that ran more often than what it made was cast back, the rest is
+    used where only its first call would show it."""
     away = _parked(run)
     used = _used(run, away) | _trained(run, away)
+    back: dict[int, list[int]] = {}
     trips: dict[tuple[object, ...], _Trips] = {}
     for number, op in enumerate(run.ops):
         begin = away.get(op.inputs[0].producer, -1) if op.inputs else -1
         if begin >= 0 and begin not in used and number not in away and _brings_back(run, op, begin):
-            trips.setdefault(run.place(run.ops[begin]).stack[:1], []).append((begin, number))
+            back.setdefault(begin, []).append(number)
+    for begin, ends in back.items():
+        if writes(run.ops[begin]) or sum(run.ops[n].count for n in ends) >= run.ops[begin].count:
+            trips.setdefault(run.place(run.ops[begin]).stack[:1], []).extend((begin, n) for n in ends)
     together: dict[tuple[object, ...], list[_Trips]] = {}
     for birth, pairs in trips.items():
         together.setdefault(_lines(run, *pairs[0]) or birth, []).append(pairs)

@@ -561,6 +561,29 @@ def test_integers_that_are_only_saved(numbers, codes, tmp_path):
     assert [f.code for f in program.findings if f.severity != "note"] == codes
 
 
+@pytest.mark.parametrize(
+    ("read", "codes"),
+    [
+        ("back.long() & 0xFFFF", []),
+        ("back.int() % 65536", []),
+        ("table[back.long()]", ["DT301"]),
+        ("(back.long() & 0xFFFF) + back.long().sum()", ["DT301"]),
+    ],
+)
+def test_bits_that_come_back_out_of_a_file(read, codes, tmp_path):
+    text = f"""
+    import io
+    import numpy as np
+    kept, table = io.BytesIO(), torch.randn(65536, 4)
+    np.save(kept, torch.randint(0, 65536, (200,)).to(torch.int16).numpy())
+    kept.seek(0)
+    back = torch.from_numpy(np.load(kept))
+    print(({read}).sum().item())
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == codes
+
+
 SIZES = "torch.randint(15_000, 21_000, (8,), dtype=torch.int32)"
 KEPT_OFFSETS = {
     "offsets of masks": (

@@ -150,6 +150,14 @@ def test_a_value_that_is_used_wide_as_well_makes_no_round_trip(tmp_path):
     assert run(tmp_path, NET + "wide = net(x).float()\nh = wide.to(<half>)\nwide.square().mean()").findings == ()
 
 
+def test_a_cast_whose_results_are_cast_back_only_now_and_then_makes_no_round_trip(tmp_path):
+    layers = (
+        "w = torch.randn(8, 8)\nkept, h = [], torch.randn(2, 8)\nfor _ in range(3):\n    kept.append((h @ w).half())\n"
+    )
+    used = layers + "    h = kept[-1].float()\nout = h.half()"
+    assert run(tmp_path, NET + used).findings == ()
+
+
 def test_a_cast_to_a_narrower_dtype_and_back_is_no_round_trip(tmp_path):
     assert run(tmp_path, "net = nn.Linear(8, 8)\nh = net(torch.ones(2, 8)).half().clone().float()").findings == ()
 

@@ -33,7 +33,7 @@ from ..foresight import DtypeChange
 from ..records import CAST, FORWARD, Finding, FlowStep, Op, Operand, Origin, Tried, Value
 from ..source import editing, expressions
 from ..source.operands import CallOperand
-from ..tables.dtypes import COMPLEX, DTYPES, HALF, REAL
+from ..tables.dtypes import COMPLEX, DTYPES, HALF, INTEGERS, REAL
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, name_of, tagged, writes
 from . import whole_sums, wrapped
@@ -62,6 +62,7 @@ _SELDOM = 8
 """A counter wraps at most once in so many calls that are measured."""
 _OF_SIZE = "divide", "compare", "total", "largest"
 """What takes integers by their size: who sums hashes up, or looks for the largest, means numbers."""
+_SHORT = frozenset(name for name in INTEGERS if DTYPES[name].bits <= 32)
 _FEWEST = 32
 """Sampled numbers of the shortest tensor of which it is told that all become zero, or that ids change."""
 _TURN = 2.0**-5
@@ -227,12 +228,16 @@ def _are_ranked(run: Run, number: int) -> bool:
 
 
 def _is_counter(run: Run, v: Value, op: Op) -> bool:
-    """Whether an op counts in one number: it adds a number of Python's to a tensor of 32 bits, which is only added to
-    and read by Python, and has wrapped once in many calls. A generator of random numbers wraps in every second one."""
-    if op.outputs[0] != "int32" or op.shape not in ((), (1,)) or len(op.inputs) > 1 or not writes(op):
+    """Whether an op counts in one number: it adds a number of Python's to a tensor of 32 bits, or how many of a tensor
+    are true to one of less, too, which is only added to and read by Python, and has wrapped once in many calls. A
+    generator of random numbers wraps in every second one, and a number of 8 bits may go round on purpose."""
+    short = _SHORT if len(op.inputs) > 1 else ("int32",)
+    if op.outputs[0] not in short or op.shape not in ((), (1,)) or not writes(op):
         return False
+    added = [run.ops[i.producer] for i in op.inputs[1:] if i.producer >= 0]
     still = lambda n: is_move(run.ops[n]) or n == v.op
-    counted = name_of(op) in ("add", "sub") and v.spoilt * _SELDOM <= v.exact
+    counted = name_of(op) in ("add", "sub") and v.spoilt * _SELDOM <= v.exact and len(added) == len(op.inputs) - 1
+    counted = counted and all(tagged(o, "total") and o.inputs[0].dtype == "bool" for o in added)
     before = [n for n in graph.first_operands(run.ops, op.inputs[0].producer) if not is_move(run.ops[n])]
     fresh = all(not run.ops[n].inputs or tagged(run.ops[n], "store") for n in before[:1])
     uses = [n for n, _ in run.below([v.op], still, _FAR) if not still(n)]

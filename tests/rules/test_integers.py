@@ -246,6 +246,12 @@ FOUND = {
     ),
 }
 MEANT = {
+    "hits in bytes": "hits = torch.zeros((), dtype=torch.uint8)\nfor n in range(60):\n    hits += (torch.arange(20) < 9).sum()\n"
+    "share = hits.item() / 1200",
+    "correct tokens in 16 bits": "right = torch.zeros(1, dtype=torch.int16)\nfor n in range(60):\n"
+    "    right.add_((torch.arange(900) > 9).sum())\nprint(right.item())",
+    "masked pixels": "seen = torch.tensor(0, dtype=torch.int8)\nfor n in range(60):\n"
+    "    seen -= (torch.arange(12) > 5).sum()\nprint(int(seen))",
     "differences of images whose squares are summed up": "a, b = torch.arange(200).byte(), torch.arange(200).flip(0).byte()\n"
     "d = a - b\nprint((d * d).sum().item())",
     "counts that are numbers of their own": "tp, fp = torch.tensor([600_000, 90_000], dtype=torch.int32)\n"
@@ -319,6 +325,8 @@ FINE = {
     "a clock that runs around": "tick = torch.full((), 2**31 - 500, dtype=torch.int32)\nfor n in range(60):\n    tick += 90\n"
     "    slot = (tick & 1023).item()",
     "numbers of packets": "packet = torch.zeros((), dtype=torch.uint8)\nfor n in range(600):\n    packet += 1\n    n = packet.item()",
+    "a check sum": "check = torch.zeros((), dtype=torch.uint8)\nfor n in range(60):\n    check += torch.arange(50).sum()\n"
+    "    n = check.item()",
     "a count": "seen = torch.zeros((), dtype=torch.int32)\nfor n in range(60):\n    seen += 20_000_000\n    at = seen.item()",
     "bits that float32 holds": "a = 2 ** (torch.arange(600) % 60)\nback = torch.stack([a.float(), torch.rand(600)])[0].long()\n"
     "same = back == a",

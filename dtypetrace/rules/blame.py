@@ -240,8 +240,10 @@ def _follows_another(d: Damaged) -> Decision | None:
 
 def _wider_elsewhere(d: Damaged) -> Decision | None:
     """The op itself, where the program widens the same narrow numbers elsewhere for the same operator: both ways share
-    what was rounded before, and this one alone rounds once more."""
-    if not d.rounded or d.carried or is_cast(d.op) or d.op.phase not in FORWARD or d.event in d.run.events_of_weights:
+    what was rounded before, and this one alone rounds once more. Arithmetic is met everywhere."""
+    if not d.rounded or d.carried or d.op.phase not in FORWARD or d.event in d.run.events_of_weights:
+        return None
+    if is_cast(d.op) or tagged(d.op, "sum", "scale", "product"):
         return None
     born = lambda event: d.run.origin(event, None).place.stack[:1] if event >= 0 else ()
     narrow = lambda i: i.dtype == d.dtype and born(i.event) == born(d.event)

@@ -256,8 +256,9 @@ def works_in_a_mode(kind: Any) -> bool:
     return getattr(kind, "_mode_key", None) is not None
 
 
-_FAKE = offered(_C, "_TorchDispatchModeKey.FAKE", "", None)
-_mode_of: Callable[[Any], Any] = offered(_C, "_get_dispatch_mode", "", _none) if _FAKE is not None else _none
+_MADE_FAKE = "factories inside FakeTensorMode"
+_FAKE = offered(_C, "_TorchDispatchModeKey.FAKE", _MADE_FAKE, None)
+_mode_of: Callable[[Any], Any] = offered(_C, "_get_dispatch_mode", _MADE_FAKE, _none) if _FAKE is not None else _none
 
 
 def without_numbers(kinds: Sequence[type]) -> bool:

@@ -15,8 +15,8 @@ from ..tables.dtypes import DTYPES, FLOATING, HALF
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, name_of, tagged, writes
 from . import compensated, wide_weights
-from .advice import advise
-from .checks import TESTED, born_otherwise, objection_of_text, refused_in, without_diff
+from .advice import TESTED, advise, without_diff
+from .checks import born_otherwise, objection_of_text, refused_in
 from .mechanisms import LEAST_MOVED, LEAST_STEPS, mechanism
 from .run_facts import Run
 from .silent_findings import found_at, result_of

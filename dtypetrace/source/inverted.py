@@ -48,7 +48,8 @@ def _is_mask(file: ParsedFile, node: ast.expr) -> bool:
     """Whether an expression picks elements: as an index, or as the mask of a call."""
     above = file.parents.get(node)
     if isinstance(above, ast.Call) and above.args[:1] == [node]:
-        return (dotted(above.func) or getattr(above.func, "attr", "")).rpartition(".")[2] in _TAKE_MASKS
+        called = above.func.attr if isinstance(above.func, ast.Attribute) else dotted(above.func)
+        return called in _TAKE_MASKS
     return isinstance(above, ast.Subscript) and above.slice is node
 
 

@@ -325,7 +325,7 @@ FINE = {
     "a clock that runs around": "tick = torch.full((), 2**31 - 500, dtype=torch.int32)\nfor n in range(60):\n    tick += 90\n"
     "    slot = (tick & 1023).item()",
     "numbers of packets": "packet = torch.zeros((), dtype=torch.uint8)\nfor n in range(600):\n    packet += 1\n    n = packet.item()",
-    "a check sum": "check = torch.zeros((), dtype=torch.uint8)\nfor n in range(60):\n    check += torch.arange(50).sum()\n"
+    "a check sum of bytes": "check = torch.zeros((), dtype=torch.uint8)\nfor n in range(60):\n    check += torch.arange(50).sum()\n"
     "    n = check.item()",
     "a count": "seen = torch.zeros((), dtype=torch.int32)\nfor n in range(60):\n    seen += 20_000_000\n    at = seen.item()",
     "bits that float32 holds": "a = 2 ** (torch.arange(600) % 60)\nback = torch.stack([a.float(), torch.rand(600)])[0].long()\n"

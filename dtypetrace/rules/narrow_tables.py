@@ -182,7 +182,7 @@ def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> S
             and tagged(op, *no_table)
             and not (op.op == "tensor" and prod(op.shape) == 1)  # a number, and not data
             and op.op != "deepcopy"  # it fills the memory with its operand's numbers
-            or any(_given(run, i) for i in op.inputs)
+            or any(_given(run, i) for n in run.same_call(at) for i in run.ops[n].inputs)
         )
         pure = pure and depth < _DEEP and not given
         narrow.update((at, index) for index, i in enumerate(op.inputs) if i.dtype in NARROW)

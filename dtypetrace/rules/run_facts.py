@@ -78,6 +78,19 @@ class Run:
                 found.setdefault(made, []).append(number)
         return found
 
+    def same_call(self, number: int) -> list[int]:
+        """The ops of one call: those that a linear or recurrent layer runs share its name and place. Equal ones share one
+        record, which knows the operands of the first alone."""
+        op = self.ops[number]
+        return self._calls[op.op, op.place, op.module] if op.module else [number]
+
+    @cached_property
+    def _calls(self) -> dict[tuple[str, int, str], list[int]]:
+        found: dict[tuple[str, int, str], list[int]] = {}
+        for number, op in enumerate(self.ops):
+            found.setdefault((op.op, op.place, op.module), []).append(number)
+        return found
+
     def root(self, module: str) -> str:
         """The outermost module called that a module belongs to."""
         if module not in self._roots:

@@ -383,3 +383,22 @@ def test_all_sums_of_which_a_difference_leaves_little_are_made_wide(name, tmp_pa
     after = watched(tmp_path, applied(program.text, finding.fix.edits, program.file))
     assert program.names["found"] != pytest.approx(TRUE[name], rel=0.02)
     assert after.names["found"] == pytest.approx(TRUE[name], rel=0.1)
+
+
+LAYERS = {
+    "a recurrent layer": "net = nn.GRU(8, 8, batch_first=True)\nhead = nn.Linear(8, 64, bias=False)\nlogits = lambda x: head(net(x)[0])",
+    "layers without bias": "net = nn.Linear(8, 64, bias=False)\nlogits = lambda x: net(x)",
+}
+
+
+@pytest.mark.parametrize("layers", LAYERS.values(), ids=LAYERS)
+def test_what_layers_make_is_no_table(layers, tmp_path):
+    text = f"""
+    {layers.replace(chr(10), chr(10) + "    ")}
+    with torch.no_grad():
+        x = torch.zeros(4, 16, 8) + torch.arange(16)[None, :, None]
+        one, other = logits(x).bfloat16().float(), logits(x + 0).bfloat16().log_softmax(-1)
+        print((other - one.log_softmax(-1)).sum(1).exp().mean().item())
+    """
+    program = programs.run(tmp_path, text, reference=True)
+    assert program.error is None and "DT204" not in [f.code for f in program.findings]

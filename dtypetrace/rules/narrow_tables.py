@@ -103,7 +103,7 @@ def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
     source = source_of(run, number)
     if not source.pure or not source.narrow:
         return
-    at, index = (number, -1) if narrows(op) else _rounded_first(run, source)
+    at, index = (number, -1) if narrows(op) else _rounded_first(run, source) or source.narrow[-1]
     if tagged(name, "angle") and run.exact(graph.unmoved(run.ops, run.ops[at].inputs[index].producer)):
         return
     what = _too_many(run, op, source.counted, (at, index))
@@ -265,7 +265,7 @@ def measured(
         source = source_of(run, number, MEASURED_NO_TABLE)
         # what was narrow before an op that itself decides for a dtype, and loses most there, has lost nothing
         decides = (is_cast(op) or narrows(op)) and losses.own(number)
-        at, index = _rounded_first(run, source) if source.narrow and not decides else (number, -1)
+        at, index = (None if decides else _rounded_first(run, source)) or (number, -1)
         if index < 0 and op.outputs[0] not in HALF:
             continue
         if source.pure and (source.counted or not counted) and (source.varied or p.total >= _SPOILT):
@@ -275,14 +275,14 @@ def measured(
     yield from found.values()
 
 
-def _rounded_first(run: Run, source: Source) -> tuple[int, int]:
-    """The first op, and its operand, that took numbers which may have been rounded. Those that are exact in a narrow
-    dtype are no cause, unless what is added up from them is not."""
+def _rounded_first(run: Run, source: Source) -> tuple[int, int] | None:
+    """The first op, and its operand, that took numbers which may have been rounded, None for none. Those that are exact
+    in a narrow dtype are no cause, unless what is added up from them is not."""
     taken = (
         (graph.unmoved(run.ops, run.ops[at].inputs[index].producer), at, index) for at, index in source.narrow[::-1]
     )
     rounds = lambda made, at: not run.exact(made) or tagged(run.ops[at], "running")
-    return next(((at, index) for made, at, index in taken if rounds(made, at)), source.narrow[-1])
+    return next(((at, index) for made, at, index in taken if rounds(made, at)), None)
 
 
 def _changes_a_state(op: Op) -> bool:

@@ -79,8 +79,8 @@ class Run:
         return found
 
     def same_call(self, number: int) -> list[int]:
-        """The ops of one call: those that a linear or recurrent layer runs share its name and place. Equal ones share one
-        record, which knows the operands of the first alone."""
+        """The ops of one call: those that a linear or recurrent layer runs share its name and place. Equal ones share
+        one record, which knows the operands of the first alone."""
         op = self.ops[number]
         return self._calls[op.op, op.place, op.module] if op.module else [number]
 

@@ -128,3 +128,17 @@ def test_the_op_that_made_an_infinity_in_a_loop_is_named(tmp_path):
     program = programs.run(tmp_path, text, numerics=True)
     f = next(f for f in program.findings if f.severity != "note")
     assert f.kind == "overflow" and program.at(f.site).endswith("# infinite")
+
+
+@pytest.mark.parametrize("gain", ["torch.tensor(0.5, dtype=torch.float16)", "torch.tensor(2.0).bfloat16()"])
+def test_what_is_exact_in_a_narrow_dtype_made_no_table_coarse(gain, tmp_path):
+    text = f"""
+    gain = {gain}
+    index = torch.arange(39_690_000, 39_694_000)
+    time = (index.double() / 44_100).to(torch.float32)  # rounded
+    wave = gain.to(time.dtype) * torch.sin(2 * 3.141592653589793 * 5000.0 * time)
+    print((wave.diff() == 0).float().mean().item())
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    found = [f for f in program.findings if f.severity != "note"]
+    assert found and all(program.at(f.culprit.origin.place).endswith("# rounded") for f in found), program.trace

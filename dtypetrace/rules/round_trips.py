@@ -35,12 +35,22 @@ def find(run: Run) -> list[Finding]:
         if begin >= 0 and begin not in used and number not in away and _brings_back(run, op, begin):
             back.setdefault(begin, []).append(number)
     for begin, ends in back.items():
-        if writes(run.ops[begin]) or sum(run.ops[n].count for n in ends) >= run.ops[begin].count:
+        if writes(run.ops[begin]) or sum(_brought(run, n, begin) for n in ends) >= run.ops[begin].count:
             trips.setdefault(run.place(run.ops[begin]).stack[:1], []).extend((begin, n) for n in ends)
     together: dict[tuple[object, ...], list[_Trips]] = {}
     for birth, pairs in trips.items():
         together.setdefault(_lines(run, *pairs[0]) or birth, []).append(pairs)
     return [_detour(run, values) for values in together.values()]
+
+
+def _brought(run: Run, end: int, begin: int) -> int:
+    """How many results of a cast an op casts back in all of its calls: a join brings several."""
+    joined = 1
+    for n in graph.first_operands(run.ops, run.ops[end].inputs[0].producer):
+        if n == begin:
+            break
+        joined *= max(1, len(run.ops[n].inputs))
+    return run.ops[end].count * joined
 
 
 def _lines(run: Run, begin: int, end: int) -> tuple[object, ...]:

@@ -179,7 +179,7 @@ def _carried_on(run: Run, op: Op) -> bool:
     optimizer may keep a wide copy."""
     target, *stored = op.inputs
     near = {*graph.ops_above(run.ops, [i.producer for i in stored], most=_NEAR)}
-    again = lambda o: is_cast(o) and o.inputs[0].event == target.event and o.count >= op.count
+    again = lambda o: is_cast(o) and o.count >= op.count and any(i.event == target.event for i in o.inputs[:1])
     widened = any(again(run.ops[n]) for n in near)  # for each store: no copy is kept
     forward = widened or all(run.ops[n].phase in FORWARD for n in near)
     carried = op.phase in FORWARD and target.holder is None and forward and target.producer in near

@@ -20,7 +20,7 @@ from .advice import advise
 from .checks import born_otherwise
 from .flows import feeds_pole, replaces_zeros, tells_apart
 from .losses import BY_ERROR, KEPT, LOST, ROUNDING, Cause, Losses
-from .run_facts import Run
+from .run_facts import FAR, Run
 from .silent_findings import found_at
 from .whole_sums import sum_of_integers
 
@@ -44,8 +44,6 @@ _OF_DRAWS = 0.25
 """How many draws are compared for each one of which half a dtype's digits are left, that one of those takes part."""
 _AGAIN = 64
 """How many times as often a program chooses at once, if what few draws reach should have been chosen."""
-_FAR = 64
-"""How many ops below a draw are examined."""
 _SHAPED = "sum", "product", "divide", "scale", "exact"
 """Tags of what a random number goes through, beside functions with a pole, until something is chosen by it."""
 
@@ -186,7 +184,7 @@ def _serves_as_index(losses: Losses, number: int) -> bool:
     are put."""
     ops = losses.run.ops
     still = lambda n: is_move(ops[n]) or tagged(ops[n], *_PLACED) and ops[n].outputs[:1] == ("int64",)
-    below = ((ops[n], taken) for n, taken in losses.run.below([number], still, _FAR))
+    below = ((ops[n], taken) for n, taken in losses.run.below([number], still, FAR))
     used = lambda op, taken: any(i.dtype in REAL for i in op.inputs) or 1 in taken
     return any(tagged(op, "picks", "places") and used(op, taken) for op, taken in below)
 
@@ -210,7 +208,7 @@ def _counts_out(losses: Losses, number: int) -> bool:
     if number in losses.in_16_bits or losses.error_before(number) < _WHOLE or sum_of_integers(run, number) >= 0:
         return False
     still = lambda n: is_move(run.ops[n])
-    below = [n for n, _ in run.below([number], still, _FAR) if not still(n) or tagged(run.ops[n], "observed")]
+    below = [n for n, _ in run.below([number], still, FAR) if not still(n) or tagged(run.ops[n], "observed")]
     return any(tagged(run.ops[n], "difference", "observed") for n in below)
 
 
@@ -272,8 +270,8 @@ def coarse_draws(run: Run) -> Iterable[Finding]:
         if not (tagged(op, "between_0_and_1") and op.outputs[:1] and op.outputs[0] in HALF and op.phase in FORWARD):
             continue
         dtype = op.outputs[0]
-        poles = {n for n, _ in run.below([number], lambda n: _shapes(run, n), _FAR) if run.is_pole(n)}
-        below = [n for n, _ in run.below(poles, lambda n: _shapes(run, n), _FAR)]
+        poles = {n for n, _ in run.below([number], lambda n: _shapes(run, n), FAR) if run.is_pole(n)}
+        below = [n for n, _ in run.below(poles, lambda n: _shapes(run, n), FAR)]
         least, reach = _OF_DRAWS * 2.0 ** DTYPES[dtype].digits, DTYPES[dtype].digits * log(2)
         far = any(_beside(run, n, {*poles, *below}) >= reach for n in below)
         chooses = [n for n in below if tagged(run.ops[n], "largest", "order") and run.ops[n].outputs[:1] != ("bool",)]

@@ -6,7 +6,7 @@ from ..records import UNWATCHED, Op
 from ..source import expressions
 from ..tables.dtypes import NARROW, REAL
 from ..tables.operators import is_cast, is_move, tagged
-from .run_facts import Run
+from .run_facts import FAR, Run
 
 
 def in_16_bits(run: Run) -> frozenset[int]:
@@ -51,7 +51,6 @@ def reads(op: Op) -> bool:
 
 _PASS = "total", "sum", "lower_bound", "matmul", "product", "root"
 """Tags of what passes a zero on towards a function that is infinite there."""
-_FAR = 64
 
 
 def feeds_pole(run: Run, number: int) -> bool:
@@ -60,14 +59,14 @@ def feeds_pole(run: Run, number: int) -> bool:
     In a loop of products each call loses a little, until one loses all that is left.
     """
     on = lambda n: run.moves(n) or tagged(run.ops[n], *_PASS)
-    below = run.below([number], on, _FAR)
+    below = run.below([number], on, FAR)
     return any(run.is_pole(n) and len(run.ops[n].inputs) - 1 in taken for n, taken in below)
 
 
 def replaces_zeros(run: Run, number: int) -> bool:
     """Whether a program puts other numbers in place of those that are zero in what an op made, and then divides by
     them: where a number was too small, it takes it for none."""
-    of_it = {number, *(n for n, _ in run.below([number], run.moves, _FAR) if run.moves(n))}
+    of_it = {number, *(n for n, _ in run.below([number], run.moves, FAR) if run.moves(n))}
     asked = {u for n in of_it for u in run.users[n] if tagged(run.ops[u], "equal", "compare")}
     takes_it = lambda n: any(i.producer in of_it for i in run.ops[n].inputs)
     replaced = {u for mask in asked for u in run.users[mask] if takes_it(u)}
@@ -78,4 +77,4 @@ def tells_apart(run: Run, number: int) -> bool:
     """Whether a program tells things apart by integers, or by what they add up to."""
     whole = lambda op: is_cast(op) and not {*op.outputs} & REAL
     stays = lambda n: is_move(run.ops[n]) or whole(run.ops[n]) or tagged(run.ops[n], "sum", "product")
-    return any(tagged(run.ops[n], "keys") for n, _ in run.below([number], stays, _FAR))
+    return any(tagged(run.ops[n], "keys") for n, _ in run.below([number], stays, FAR))

@@ -41,7 +41,7 @@ from .advice import advise
 from .case import one
 from .checks import sound
 from .flows import tells_apart
-from .run_facts import Run, argument_of
+from .run_facts import FAR, Run, argument_of
 from .silent_findings import found_at, result_of
 
 _FRACTIONS = 0.1
@@ -56,8 +56,6 @@ _LARGE = 0.25
 """Share of the data that is taken for integers and too large for them: other columns are numbers."""
 _IDS = "int32", "int64"
 """Integers that a floating dtype does not hold, if they are large."""
-_FAR = 64
-"""How many ops after a wrap are examined."""
 _SELDOM = 8
 """A counter wraps at most once in so many calls that are measured."""
 _OF_SIZE = "divide", "compare", "total", "largest"
@@ -159,9 +157,9 @@ def _come_back(run: Run, v: Value, op: Op) -> bool:
         return False
     same = lambda n: run.moves(n) or tagged(run.ops[n], "exact")
     stays = lambda n: same(n) and not REAL.isdisjoint(run.ops[n].outputs[:1])
-    stores = [n for n in (v.op, *(n for n, _ in run.below([v.op], stays, _FAR))) if writes(run.ops[n])]
+    stores = [n for n in (v.op, *(n for n, _ in run.below([v.op], stays, FAR))) if writes(run.ops[n])]
     holds = [v.op, *(base for n in stores for base in _base(run, run.ops[n]))]
-    back = [n for n, _ in run.below(holds, stays, _FAR) if is_cast(run.ops[n]) and run.ops[n].outputs[0] in _IDS]
+    back = [n for n, _ in run.below(holds, stays, FAR) if is_cast(run.ops[n]) and run.ops[n].outputs[0] in _IDS]
     large = (n for n in back if n in run.values and run.values[n].spoilt > _LARGE * run.values[n].exact)
     return any(not _only_sizes(run, n) for n in large)
 
@@ -192,7 +190,7 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
         return n not in apart and goes_on(n) and run.ops[n].outputs[0] != "bool"
 
     takers = [n for n, op in enumerate(run.ops) if any(i.event == event >= 0 for i in op.inputs) and n not in apart]
-    reached = run.below([*numbers, *filter(passes, takers)], passes, _FAR)
+    reached = run.below([*numbers, *filter(passes, takers)], passes, FAR)
     taken = [n for n in (*takers, *(n for n, _ in reached)) if n not in apart and n not in numbers]
     below = [n for n in taken if goes_on(n)]
     real = any(run.ops[n].op == "float" and not run.ops[n].outputs for n in taken)  # a number of Python's
@@ -224,7 +222,7 @@ def _are_ranked(run: Run, number: int) -> bool:
     products of matrices are scores, and what is turned positive, or around, is a size."""
     stays = lambda n: is_move(run.ops[n]) or tagged(run.ops[n], "sum")
     ordered = ("order", "extreme", "lower_bound", "upper_bound") if tagged(run.ops[number], "sign") else ("order",)
-    return any(tagged(run.ops[n], *ordered) for n, _ in run.below([number], stays, _FAR))
+    return any(tagged(run.ops[n], *ordered) for n, _ in run.below([number], stays, FAR))
 
 
 def _is_counter(run: Run, v: Value, op: Op) -> bool:
@@ -237,10 +235,10 @@ def _is_counter(run: Run, v: Value, op: Op) -> bool:
     added = [run.ops[i.producer] for i in op.inputs[1:] if i.producer >= 0]
     still = lambda n: is_move(run.ops[n]) or n == v.op
     counted = name_of(op) in ("add", "sub") and v.spoilt * _SELDOM <= v.exact and len(added) == len(op.inputs) - 1
-    counted = counted and all(tagged(o, "total") and o.inputs[0].dtype == "bool" for o in added)
+    counted = counted and all(tagged(o, "total") and [i.dtype for i in o.inputs] == ["bool"] for o in added)
     before = [n for n in graph.first_operands(run.ops, op.inputs[0].producer) if not is_move(run.ops[n])]
     fresh = all(not run.ops[n].inputs or tagged(run.ops[n], "store") for n in before[:1])
-    uses = [n for n, _ in run.below([v.op], still, _FAR) if not still(n)]
+    uses = [n for n, _ in run.below([v.op], still, FAR) if not still(n)]
     return counted and fresh and bool(uses) and all(tagged(run.ops[n], "observed") for n in uses)
 
 
@@ -250,7 +248,7 @@ def _is_read_by_size(run: Run, v: Value, op: Op) -> bool:
     if prod(op.shape) != 1 or writes(op) or op.count > _FEW_CALLS and v.spoilt * _SELDOM > v.exact:
         return False
     stays = lambda n: run.moves(n) or tagged(run.ops[n], "sum", "product") and run.ops[n].outputs == op.outputs
-    uses = [run.ops[n] for n, _ in run.below([v.op], stays, _FAR) if not stays(n)]
+    uses = [run.ops[n] for n, _ in run.below([v.op], stays, FAR) if not stays(n)]
     read = [dropwhile(lambda f: not f.user, run.place(use).stack) for use in uses if tagged(use, "observed")]
     return len(read) == len(uses) and any(expressions.by_size(run.recording.text, tuple(frames)) for frames in read)
 
@@ -268,7 +266,7 @@ def _unchecked(run: Run, number: int) -> bool:
     """Whether integers tell things apart or are computed with as floating point, and neither they nor the numbers that
     were cast to them are compared with a bound: what is outside is often sorted out so."""
     above = graph.first_operands(run.ops, run.ops[number].inputs[0].producer)
-    below = [n for n, _ in run.below([number], run.moves, _FAR)]
+    below = [n for n, _ in run.below([number], run.moves, FAR)]
     bounded = (user for n in above for user in run.users[n])
     if any(tagged(run.ops[n], "compare", "lower_bound", "upper_bound") for n in (*below, *bounded)):
         return False
@@ -288,7 +286,7 @@ def _all_zero(run: Run, v: Value, op: Op) -> bool:
         return bool(others) and apart and tagged(run.ops[n], "difference", "product")
 
     stays = lambda n: run.moves(n) or tagged(run.ops[n], "scale") and len(run.ops[n].inputs) == 1
-    below = [(n, at) for n, at in run.below([v.op], stays, _FAR) if run.ops[n].phase in FORWARD]
+    below = [(n, at) for n, at in run.below([v.op], stays, FAR) if run.ops[n].phase in FORWARD]
     uses = [(n, at) for n, at in below if not stays(n) or 0 not in at]
     if not _is_below_one(run, source, [n for n, _ in below if is_cast(run.ops[n])]):
         return False
@@ -306,7 +304,7 @@ def _is_below_one(run: Run, number: int, casts: list[int]) -> bool:
 
 
 def _near(run: Run, number: int) -> set[int]:
-    return {number, *graph.ops_above(run.ops, [number], most=_FAR)}
+    return {number, *graph.ops_above(run.ops, [number], most=FAR)}
 
 
 def _still(run: Run, number: int) -> Iterator[int]:
@@ -320,7 +318,7 @@ def _still(run: Run, number: int) -> Iterator[int]:
 def _only_sizes(run: Run, number: int) -> bool:
     """Whether integers are only taken by their size, as counts and dates: the last of their bits mean nothing there."""
     still = lambda n: is_move(run.ops[n])
-    uses = [n for n, _ in run.below([number], still, _FAR) if not still(n)]
+    uses = [n for n, _ in run.below([number], still, FAR) if not still(n)]
     real = lambda op: op.outputs[:1] and op.outputs[0] in REAL and not tagged(op, "picks", "places")
     return bool(uses) and all(_by_size(run, n) or real(run.ops[n]) for n in uses)
 
@@ -334,15 +332,15 @@ def _taken_apart(run: Run, v: Value) -> bool:
     dtype = run.ops[number].outputs[0]
     source = run.ops[number].inputs[-1].producer if run.ops[number].inputs else -1
     stays = lambda n: run.moves(n) or tagged(run.ops[n], "sum") and run.ops[n].outputs[0] == dtype
-    below = [n for n, _ in run.below([number], stays, _FAR)]
+    below = [n for n, _ in run.below([number], stays, FAR)]
     shifted = [n for n in below if tagged(run.ops[n], "signed_shift") and run.ops[n].outputs[0] == dtype]
     if dtype.startswith("int") and _quantities(run, shifted):
         return False
     made = [run.ops[n] for n in (*below, *_came_back(run, below, dtype))]
-    taken = [run.ops[n] for n, _ in run.below([source], run.moves, _FAR)] if source >= 0 else []
+    taken = [run.ops[n] for n, _ in run.below([source], run.moves, FAR)] if source >= 0 else []
     used = any(not (is_move(op) or tagged(op, "equal", "like")) for op in made)
     # products that were added up one after the other are offsets
-    above = graph.ops_above(run.ops, [source], lambda op: () if _adds_up(op) else op.inputs, most=_FAR)
+    above = graph.ops_above(run.ops, [source], lambda op: () if _adds_up(op) else op.inputs, most=FAR)
     low = v.spoilt >= _HASHED * v.exact or any(_of_bits(run.ops[n]) or tagged(run.ops[n], "product") for n in above)
     return not used and low or any(map(_of_bits, (*made, *taken)))
 
@@ -353,8 +351,8 @@ def _came_back(run: Run, below: list[int], dtype: str) -> list[int]:
     if not any(run.ops[n].op == "numpy" for n in below):
         return []
     back = [n for n, op in enumerate(run.ops) if name_of(op) == "lift_fresh" and op.outputs == (dtype,)]
-    widens = lambda n: run.moves(n) or is_cast(run.ops[n]) and run.ops[n].outputs[0] not in REAL
-    uses = [n for n, _ in run.below(back, widens, _FAR) if not widens(n)]
+    widens = lambda n: run.moves(n) or is_cast(run.ops[n]) and REAL.isdisjoint(run.ops[n].outputs[:1])
+    uses = [n for n, _ in run.below(back, widens, FAR) if not widens(n)]
     return uses if all(_of_bits(run.ops[n]) for n in uses) else []
 
 
@@ -368,7 +366,7 @@ def _is_phase(run: Run, number: int) -> bool:
     dtype = DTYPES[run.ops[number].outputs[0]]
     still = lambda n: tagged(run.ops[n], "sum", "product") or run.moves(n)
     wraps = lambda n: run.ops[n].outputs[:1] == (dtype.name,) and still(n)
-    used = [n for n, _ in run.below([number], wraps, _FAR) if not wraps(n)]
+    used = [n for n, _ in run.below([number], wraps, FAR) if not wraps(n)]
     turns = [_largest_angle(run, n, dtype.largest) / tau * 2.0**dtype.bits / dtype.largest for n in used]
     return bool(turns) and all(round(t) >= 1 and abs(t - round(t)) < _TURN for t in turns)
 
@@ -377,7 +375,7 @@ def _largest_angle(run: Run, number: int, largest: float) -> float:
     """What an op that takes integers makes of their dtype's largest, scaled since, where that is only used as an angle;
     else 0. What is done to all numbers alike shows in their peaks; what wraps comes near to its limits."""
     scales = lambda n: run.moves(n) or tagged(run.ops[n], "scale")
-    ends = [n for n, _ in run.below([number], scales, _FAR) if not scales(n)] if scales(number) else []
+    ends = [n for n, _ in run.below([number], scales, FAR) if not scales(n)] if scales(number) else []
     if not ends or not all(tagged(run.ops[n], "angle") for n in ends):
         return 0.0
     given = run.peaks.get(number, 0.0) if is_cast(run.ops[number]) else largest
@@ -454,7 +452,7 @@ def _store_of(run: Run, v: Value, op: Op) -> int:
             return -1
     elif op.outputs[0] in REAL:
         return -1
-    takers = run.below([v.op], lambda n: run.moves(n) and not writes(run.ops[n]), _FAR)
+    takers = run.below([v.op], lambda n: run.moves(n) and not writes(run.ops[n]), FAR)
     stores = (n for n, at in takers if writes(run.ops[n]) and 0 not in at)
     return next((n for n in stores if run.ops[n].inputs[0].dtype not in REAL), -1)
 
@@ -503,7 +501,7 @@ def _emptied(run: Run, v: Value, op: Op) -> Finding:
 def _joins_floats(run: Run, number: int) -> bool:
     """Whether what an op made is put beside floating numbers that do not come from it."""
     stays = lambda n: run.moves(n) or is_cast(run.ops[n])
-    uses = ((n, at) for n, at in run.below([number], stays, _FAR) if tagged(run.ops[n], "join"))
+    uses = ((n, at) for n, at in run.below([number], stays, FAR) if tagged(run.ops[n], "join"))
     return any(i.dtype in REAL for n, at in uses for index, i in enumerate(run.ops[n].inputs) if index not in at)
 
 
@@ -522,7 +520,7 @@ def _emptied_by_numpy(run: Run, v: Value, op: Op) -> Finding:
 
 def _used_as_numbers(run: Run, number: int) -> bool:
     """Whether what an op made meets floating numbers afterwards: what only counts or indexes is meant to be whole."""
-    below = (n for n, _ in run.below([number], lambda n: run.ops[n].outputs[:1] != ("bool",), _FAR))
+    below = (n for n, _ in run.below([number], lambda n: run.ops[n].outputs[:1] != ("bool",), FAR))
     return any(i.dtype in REAL for n in below for i in run.ops[n].inputs)
 
 

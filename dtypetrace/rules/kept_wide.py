@@ -27,7 +27,7 @@ from ..tables.rule_language import Gives
 from . import checks, effects, wide_weights
 from .advice import advise
 from .case import one, short
-from .run_facts import Run, argument_of
+from .run_facts import FAR, Run, argument_of
 
 
 def keep_wide(run: Run, number: int, culprit: Operand, event: int, cast: bool) -> Fix:
@@ -274,10 +274,6 @@ def whole_wide(run: Run, number: int, wide: str) -> tuple[Edit, ...]:
         return ()
     found = (edits for edits in _of_operands(run, number, wide) if checks.sound(run, edits, replay.change))
     return next(found, ())
-
-
-FAR = 64
-"""How many ops below integer arithmetic are examined."""
 
 
 def _of_operands(run: Run, number: int, whole: str = "") -> Iterator[tuple[Edit, ...]]:

@@ -17,7 +17,7 @@ from ..tables.dtypes import REAL
 from ..tables.operators import is_cast, is_move, tagged, writes
 from .advice import advise
 from .no_gradient import cut_of
-from .run_facts import Run
+from .run_facts import FAR, Run
 from .silent_findings import found_at, result_of
 
 _CODES = "int8", "uint8"
@@ -27,7 +27,6 @@ to a twelfth of a step squared, and much of what is below half a step becomes ze
 _FEWEST, _MOST = 32, 0.5
 """Sampled numbers of the shortest tensor of which it is told that a cast cuts them off; the share with a fraction."""
 _SAME = 1e-6
-_FAR = 64
 
 
 def find(run: Run) -> Iterator[Finding]:
@@ -73,7 +72,7 @@ def _scaled_by_a_constant(run: Run, op: Op) -> bool:
     if not tagged(op, "scale") or op.outputs[0] not in REAL:
         return False
     others = [i for i in op.inputs[1:] if not i.shape]
-    above = list(graph.ops_above(run.ops, [i.producer for i in others], most=_FAR))
+    above = list(graph.ops_above(run.ops, [i.producer for i in others], most=FAR))
     made = all(run.moves(n) or not run.ops[n].inputs for n in above)
     return len(others) == len(op.inputs) - 1 and made
 
@@ -96,11 +95,11 @@ def _parts_from_gradients(run: Run, number: int) -> bool:
 def _computed_with(run: Run, number: int) -> bool:
     """Whether codes become floating numbers again, which are scaled or multiplied."""
     stays = lambda n: run.moves(n) or tagged(run.ops[n], "join", "store")
-    below = [n for n, _ in run.below([number], stays, _FAR)]
+    below = [n for n, _ in run.below([number], stays, FAR)]
     kept = [graph.unmoved(run.ops, run.ops[n].inputs[0].producer) for n in below if writes(run.ops[n])]
-    below += [n for n, _ in run.below([n for n in kept if n >= 0], stays, _FAR)]
+    below += [n for n, _ in run.below([n for n in kept if n >= 0], stays, FAR)]
     widened = [n for n in below if is_cast(run.ops[n]) and run.ops[n].outputs[0] in REAL]
-    uses = [n for n, _ in run.below(widened, run.moves, _FAR)]
+    uses = [n for n, _ in run.below(widened, run.moves, FAR)]
     return any(tagged(run.ops[n], "scale", "product", "matmul") for n in uses)
 
 

@@ -33,6 +33,8 @@ def reach_of(ops: Iterable[Op]) -> Reach:
 
 MOST_OPS = 50_000
 """Recordings with more distinct ops are not replayed with a change: that would take too long."""
+FAR = 64
+"""How many ops below one, or above it, are examined where a rule asks what its numbers are, or are for."""
 
 
 def quantity(amount: int, unit: str) -> str:

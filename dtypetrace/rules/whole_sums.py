@@ -15,14 +15,13 @@ from ..tables.english import quoted
 from ..tables.operators import is_cast, tagged
 from .advice import advise
 from .blame import Damaged, decided, event_born
-from .run_facts import Run
+from .run_facts import FAR, Run
 from .silent_findings import found_at
 
 _OTHERS = 0.1
 """Share of the integers that are others, or too large for the dtype."""
 _LEFT = 2.0**-6
 """The error of what is left after a subtraction, beside its largest number, from which on it matters."""
-_FAR = 64
 _ADDS_UP = "matmul", "addmm", "convolution", "total", "running"
 _KEEPS_WHOLE = (*_ADDS_UP, "sum", "product")
 
@@ -67,7 +66,7 @@ def _multiple(step: float) -> int:
 def _of_integers(run: Run, number: int) -> bool:
     """Whether an op computes with integers alone, each cast to its dtype or computed so itself."""
     waiting, seen = [number], set[int]()
-    while waiting and len(seen) < _FAR:
+    while waiting and len(seen) < FAR:
         at = waiting.pop()
         op = run.ops[at]
         if at in seen or is_cast(op) and _from_integers(op):
@@ -92,12 +91,12 @@ def _told_apart(run: Run, number: int, error: float) -> bool:
     that leave little beside the error of the integers."""
     whole = lambda n: run.ops[n].outputs[:1] != () and run.ops[n].outputs[0] not in REAL
     stays = lambda n: whole(n) and (run.moves(n) or is_cast(run.ops[n]))
-    below = [(n, at) for n, at in run.below([number], stays, _FAR) if not stays(n)]
+    below = [(n, at) for n, at in run.below([number], stays, FAR) if not stays(n)]
     if any(tagged(run.ops[n], "keys", "bits", "remainder") for n, _ in below):
         return True
     if any(tagged(run.ops[n], "picks", "places") and 0 not in at for n, at in below):
         return True
     subtracts = [n for n, _ in below if whole(n) and tagged(run.ops[n], "difference")]
     goes_on = lambda n: stays(n) or whole(n) and tagged(run.ops[n], "difference")
-    ends = (n for n, _ in run.below(subtracts, goes_on, _FAR) if is_cast(run.ops[n]) and not whole(n))
+    ends = (n for n, _ in run.below(subtracts, goes_on, FAR) if is_cast(run.ops[n]) and not whole(n))
     return any(0.0 < run.peaks.get(n, 0.0) * _LEFT <= error for n in ends)

@@ -15,8 +15,8 @@ from ..tables.english import quoted
 from ..tables.operators import destination, is_cast, tagged, writes
 from .advice import advise
 from .checks import born_otherwise, sound
-from .kept_wide import FAR, whole_wide
-from .run_facts import Run
+from .kept_wide import whole_wide
+from .run_facts import FAR, Run
 from .silent_findings import found_at
 
 _NAMED = "cast", "factory"

@@ -240,10 +240,11 @@ class Engine:
         """The results of a call; of a difference from a tensor that came back unseen, out of a file or another process,
         the program's own where all its numbers are equal to the other's: it is a copy of it, rounded as that is."""
         operands = call.operands
-        shapes = {t.shape for t in operands}
-        if not tagged(str(done.func), "difference") or len(operands) != 2 or len(shapes) != 1 or not call.inherits:
+        if not call.inherits or call.changed or len(operands) != 2 or len(call.made) != 1:
             return references
-        if operands[0].numel() < _MANY or call.changed or len(call.made) != 1:
+        if operands[0].shape != operands[1].shape or operands[0].numel() < _MANY:
+            return references
+        if not tagged(str(done.func), "difference"):
             return references
         came_back = [True if (r := self.shadows.of(t)) is None else (r == t).all() for t in operands]
         copy = (call.made[0] == 0).all() & (came_back[0] | came_back[1])

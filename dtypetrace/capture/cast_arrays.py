@@ -84,6 +84,8 @@ class CastArrays:
         given = given_numbers(running[FUNCTION], running[ARGS], running[KWARGS]) if running is not None else None
         if running is not None and (given is None or getattr(given, "itemsize", 8) > made.itemsize):
             return None
+        if not made.dtype.is_floating_point and type(_first(given)) is float:
+            return None
         plain = type(made) is Tensor and made.device.type == "cpu" and readable(made) and not made.is_complex()
         if not plain or not 1 < made.numel() <= LARGEST:
             return None
@@ -191,6 +193,13 @@ class _Search:
     def _is_own(self, array: Any) -> bool:
         """Whether an array is the one that became the tensor."""
         return type(array) is not list and array.__array_interface__["data"][0] == self.memory
+
+
+def _first(given: Any) -> Any:
+    """The first number of nested lists."""
+    while isinstance(given, (list, tuple)) and given:
+        given = given[0]
+    return given
 
 
 def _shape(array: Any) -> tuple[int, ...]:

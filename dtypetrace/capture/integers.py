@@ -62,12 +62,14 @@ _NOISE = 2.0**-44
 _PART = 2.0**-5
 """The share of the numbers that their fractions are, if more is lost with them than an image loses in bytes."""
 
+_ROUNDINGS, _SELDOM = 4, 2.0**-8
+"""How many roundings numbers may lie below a whole one, and the part of all numbers that lie there by chance, at most."""
 _NEAR, _FLAT = 2.0**-6, 2.0**-36
 """How much numbers that lie far from zero differ by, relative to their size, if that is more than rounding."""
 Counts = tuple[Tensor, ...]
 """How many sampled numbers a call had to keep, and how many of those it did not; of a cast to integers also, how many
-had a fraction, of a cast of integers to floating point, how many do not come back as they were, and of arithmetic, how
-many became equal to others."""
+had a fraction, and how many lay a rounding below a whole number; of a cast of integers to floating point, how many do
+not come back as they were; and of arithmetic, how many became equal to others."""
 
 
 def concerns(func: Any, out: Tensor) -> bool:
@@ -107,12 +109,13 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         return (known & (numbers != 0)).sum(), _fractions(numbers, known)
     if out.dtype in _LARGE:
         if out.dtype is torch.int32 and source.dtype in _FAR:
-            return *_far(numbers, known, numbers.abs() > _FINEST[source.dtype]), _fractions(numbers, known)
+            large = numbers.abs() > _FINEST[source.dtype]
+            return *_far(numbers, known, large), _fractions(numbers, known), _short(numbers, known)
         outside = numbers.abs() > _FINEST.get(source.dtype, math.inf)
     else:
         limits, whole = torch.iinfo(out.dtype), numbers.double().trunc()
         outside = (whole < limits.min) | (whole > limits.max)
-    return known.sum(), (known & outside).sum(), _fractions(numbers, known)
+    return known.sum(), (known & outside).sum(), _fractions(numbers, known), _short(numbers, known)
 
 
 def _far(numbers: Tensor, known: Tensor, large: Tensor) -> Counts:
@@ -132,15 +135,22 @@ def _fractions(numbers: Tensor, known: Tensor) -> Tensor:
     return lost.count_nonzero() * (lost.abs().sum() > _PART * numbers.abs().sum())
 
 
+def _short(numbers: Tensor, known: Tensor) -> Tensor:
+    """How many numbers lie below a whole one by no more than some roundings, of such as lie there by chance seldom."""
+    sizes = torch.where(known, numbers, 0.0).abs()
+    gaps, roundings = sizes.ceil() - sizes, _ROUNDINGS * torch.finfo(numbers.dtype).eps * sizes
+    return ((gaps > 0) & (gaps <= roundings) & (roundings <= _SELDOM)).sum()
+
+
 def beyond(source: Tensor) -> Counts | None:
-    """Numbers that are taken as integers, and how many of them are so large that their dtype does not hold each; None
-    for other dtypes."""
+    """Numbers that are taken as integers, how many of them are so large that their dtype does not hold each, and how
+    many lie a rounding below a whole number; None for other dtypes."""
     finest = _FINEST.get(source.dtype)
     if finest is None:
         return None
     numbers = sample(source.detach())
     known = torch.isfinite(numbers)
-    return known.sum(), (known & (numbers.abs() > finest)).sum()
+    return known.sum(), (known & (numbers.abs() > finest)).sum(), known.sum() * 0, _short(numbers, known)
 
 
 def filled(number: Any, out: Tensor) -> Counts | None:
@@ -160,7 +170,7 @@ def filled(number: Any, out: Tensor) -> Counts | None:
 def takes(out: Tensor) -> bool:
     """Whether numbers that Python or NumPy hands to a tensor may be lost, and are few enough to be read a second
     time."""
-    return out.numel() <= HANDED and out.dtype is torch.float32
+    return out.numel() <= HANDED and (out.dtype is torch.float32 or out.dtype in _INTEGERS)
 
 
 def crossed(source: Tensor, dtype: torch.dtype) -> Counts | None:
@@ -192,11 +202,17 @@ def _gone(table: Tensor) -> Counts | None:
 
 
 def handed(data: Any, out: Tensor) -> Counts | None:
-    """The same for numbers of Python's or NumPy's from which a call made a tensor."""
+    """What became of numbers of Python's or NumPy's from which a call made a tensor; as integers, of such as are all
+    below 1."""
     if isinstance(data, torch.Tensor) or getattr(data, "nbytes", 8 * out.numel()) < 8 * out.numel():
         return None  # no wider than what it became
     source = torch.tensor(data, dtype=torch.float64, device=out.device)
-    return _merged(source, out.dtype) if source.shape == out.shape else None
+    if source.shape != out.shape:
+        return None
+    if out.dtype.is_floating_point:
+        return _merged(source, out.dtype)
+    below = (source.abs() < 1) & torch.isfinite(source)  # beyond that, whole parts are left
+    return None if not below.all() else (below.sum(), below.sum() * 0, (source != 0).sum())
 
 
 # ---------------------------------------------------------------- casts

@@ -449,7 +449,7 @@ def _tensor_witness(
 ) -> Witness:
     name, holder = holder_of(value, names)
     mark = recorder.origins.adopt(value, scene.place, scene.forward_op)
-    if holder is None and isinstance(value, nn.Parameter):
+    if holder is None and (isinstance(value, nn.Parameter) or _is_given_to_train(recorder, value)):
         holder = "parameter"
     called, position = passed.get(memory(value) or id(value), ("", -1))
     return Witness(
@@ -467,6 +467,12 @@ def _tensor_witness(
         trained=holder == "parameter" and recorder.trains and _is_trained(recorder, value),
         codes=holds_codes(value, recorder.modules.live_roots()),
     )
+
+
+def _is_given_to_train(recorder: Session, value: Tensor) -> bool:
+    """Whether a tensor, or the one that it is a view of, is no module's and yet an optimizer's to train."""
+    whole = value if value._base is None else value._base
+    return whole.requires_grad and whole.is_leaf and any(p is whole for p in recorder.stepping.trained())
 
 
 def _is_trained(recorder: Session, value: Tensor) -> bool:

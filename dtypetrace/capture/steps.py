@@ -23,6 +23,8 @@ _WRAPPED = ("func", "__func__", "__wrapped__", "_torchdynamo_orig_callable")
 """Attributes that lead from a partial, a method, a decorated or a compiled function to the function inside."""
 
 
+_MOST_ALIVE = 16
+"""Optimizers that are kept in sight."""
 _CONTAINERS: tuple[Any, ...] = (list, tuple, type({}.values()), torch.nn.ParameterList)
 
 
@@ -63,12 +65,18 @@ class Steps:
         """The calls of each op until the end of the last step."""
         self.made: dict[tuple[str, int], Optimizer] = {}
         """The optimizers that were made, by class and place: a program may make one for every batch."""
+        self._made: list[weakref.ref[Any]] = []
+        """Those of them that are alive, the last ones."""
 
     def is_made(self, making: FrameType, place: int, events: int) -> None:
         """An optimizer is made: ``making`` runs torch's ``__init__`` of all optimizers, after so many events."""
         # that function keeps its arguments alive by itself, so reading them here prolongs nothing
         given = making.f_locals
-        name = type(given.get("self")).__name__
+        optimizer = given.get("self")
+        if optimizer is not None:
+            alive = [made for made in self._made if made() is not None]
+            self._made = [*alive[1 - _MOST_ALIVE :], weakref.ref(optimizer)]
+        name = type(optimizer).__name__
         self.made.setdefault((name, place), Optimizer(name, place, _kind(given.get("params")), events))
 
     def done(self, number: int, ops: Sequence[GrowingOp]) -> None:
@@ -125,6 +133,12 @@ class Steps:
     def optimizer(self) -> Any:
         """The optimizer whose step is running, None outside any."""
         return self.running[-1].ref() if self.running else None
+
+    def trained(self) -> Iterator[torch.Tensor]:
+        """What the optimizers that are alive were given to train."""
+        for made in self._made:
+            for group in getattr(made(), "param_groups", ()):
+                yield from (p for p in group["params"] if isinstance(p, torch.Tensor) and p.requires_grad)
 
     def own_work(self, depth: int, place: int) -> bool:
         """Whether an op at a place, with ``depth`` modules running, is the innermost step's own work."""

@@ -98,8 +98,8 @@ class Values:
         self._changes = Totals[int]("due", "done", whole=True)
         self._drifts = Totals[int]("drift", reduce="amax")
         self._integers = Totals[int]("exact", "spoilt", whole=True)
-        self._cuts = Totals[int]("cut", whole=True)
-        self._parts = self._zeros, self._changes, self._drifts, self._integers, self._cuts
+        self._cuts, self._shorts = Totals[int]("cut", whole=True), Totals[int]("short", whole=True)
+        self._parts = self._zeros, self._changes, self._drifts, self._integers, self._cuts, self._shorts
         self._kinds: dict[int, int] = {}
         self._serial = 0
         self.looking = True
@@ -335,8 +335,8 @@ class Values:
     def _count_integers(self, number: int, counts: integers.Counts | None, out: Tensor) -> None:
         if counts is not None and self._ranges_on(out) is not None:
             self._integers.add(number, *counts[:2])
-            for cut in counts[2:]:
-                self._cuts.add(number, cut)
+            for part, count in zip((self._cuts, self._shorts), counts[2:]):
+                part.add(number, count)
 
     def _kind(self, func: Any) -> int:
         kind = self._kinds.get(id(func))  # by id: hashing an operator runs Python code

@@ -77,6 +77,9 @@ class Value:
     """In a cast of floating numbers to integers: how many of the sampled numbers lost a fraction, where the fractions
     were a good part of them. In a cast of integers to floating point: how many would not come back as they were. In
     arithmetic of integers that wraps: how many became equal to others."""
+    short: int = 0
+    """In a cast of floating numbers to integers: how many of the sampled numbers lay so near below a whole one that
+    rounding had put them there; the cast makes the whole number before that of them."""
     factor: float = 0.0
     """A Python scalar with which a call multiplies, near 1 and so close that each product is the other factor; of
     several, the closest. 0 for none."""

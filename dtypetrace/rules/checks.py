@@ -202,12 +202,13 @@ def it_keeps_what_is_trained(proposal: Proposal) -> str:
     if not case.recording.meta.get("trains") or proposal.effect is None:
         return ""
     births = proposal.effect.change.births
-    known = (*case.refused.model, *case.recording.parameters)  # what is trained may be another module's
+    # what is trained may be another module's, or no module's
+    known = (*case.refused.model, *case.recording.parameters, *case.refused.witnesses)
     chosen = {p.dtype for p in known if p.trained and p.event not in births} | {u.dtype for u in case.recording.updates}
     for p in known:
         wanted = births.get(p.event, p.dtype) if p.event >= 0 else p.dtype
         if p.trained and narrower(wanted, p.dtype) and wanted in NARROW - chosen:
-            return f"it would train {p.name} in {wanted}"
+            return f"it would train {p.name or 'what an optimizer was given'} in {wanted}"
     return ""
 
 

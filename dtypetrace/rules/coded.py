@@ -11,14 +11,14 @@ from math import prod
 
 from .. import graph
 from ..graph import place_of, unmoved
-from ..records import Fix, Input, Recording, Witness
-from ..source import operands
+from ..records import Edit, Fix, Input, Place, Recording, Witness
+from ..source import codes as written_codes, operands
 from ..source.module_calls import module_call
 from ..tables.dtypes import DTYPES, FLOATING, Dtype
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, name_of, tagged
 from .advice import advise
-from .case import Case, short
+from .case import Case, one, short
 
 _NEAR = 16
 """How many ops a scale may be computed with."""
@@ -97,21 +97,35 @@ def codes(case: Case) -> Iterator[Fix]:
     if not holds_codes(case.recording, case.witness):
         return
     shown, dtype = quoted(case.culprit.shown), case.culprit.dtype
-    scaled = _scaled(case.recording, case.witness)
+    number = _scaled(case.recording, case.witness)
     packed = f"a cast would not give back the weights that {shown} holds as {dtype} codes"
     found = module_call(case.recording.text, case.site) if case.passed else None
     if found is not None:
         owner, edit = found
         yield advise(case.site, f"call {owner}(), which decodes its weight", packed, edits=edit, kind="call")
         return
-    if scaled >= 0:
-        op = case.recording.ops[scaled]
+    if number >= 0:
+        op = case.recording.ops[number]
         at, (does, undoes) = short(place_of(case.recording, op.place)), _WAYS[name_of(op)]
         change = f"{undoes} {shown} by its scale again after the cast"
         why = f"{at} {does} the numbers by it before they were stored"
         here = place_of(case.recording, op.place)
+        stored = case.recording.ops[unmoved(case.recording.ops, case.witness.producer)]
+        cast = place_of(case.recording, stored.place)
+        undone = _undone(case, here, cast) if DTYPES[dtype].kind != "float" else None  # torch promotes no float8
+        if undone is not None:
+            scale, edit = undone
+            yield advise(cast, f"{undoes} the result by {quoted(scale)} again", why, edits=one(edit), kind="call")
+            return
         yield advise(case.site, change, why, named=here, kind="call")
         return
     owner = case.culprit.shown.rpartition(".")[0]
     way = f"call the module, {owner}()," if owner and owner != "self" else "call the module that holds it,"
     yield advise(case.site, f"{way} or decode {shown} with its scale first", packed, kind="call")
+
+
+def _undone(case: Case, scales: Place, stores: Place) -> tuple[str, Edit] | None:
+    """How the program writes the scale, and the edit that undoes it after the cast."""
+    if case.wanted not in FLOATING or not (scales.stack and stores.stack and stores.stack[0].user):
+        return None
+    return written_codes.undone(case.recording.text, scales.stack[0], stores.stack[0], case.wanted)

@@ -98,7 +98,8 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if stored >= 0:
         return _cut_off(run, v.op, stored, v.cut or v.spoilt, v.exact)
     if not v.spoilt:  # a cast that the program asks for may cut fractions off
-        return _emptied(run, v, op) if floats and is_cast(op) and _all_zero(run, v, op) else None
+        gone = floats and is_cast(op) and _all_zero(run, v, op) or not op.inputs and _none_left(run, v)
+        return _emptied(run, v, op) if gone else None
     if not floats and (is_cast(op) or name_of(op) == "copy"):
         return _wrapped(run, v, op) if not (_taken_apart(run, v) or _is_phase(run, v.op)) else None
     if tagged(op, "not"):
@@ -291,6 +292,12 @@ def _all_zero(run: Run, v: Value, op: Op) -> bool:
     if not _is_below_one(run, source, [n for n, _ in below if is_cast(run.ops[n])]):
         return False
     return bool(uses) and all(beside(n, at) or tagged(run.ops[n], "observed") for n, at in uses)
+
+
+def _none_left(run: Run, v: Value) -> bool:
+    """Whether next to all numbers of Python's from which a call made integers had fractions and were below 1: whoever
+    means zeros writes zeros."""
+    return v.exact >= _FEWEST and v.cut >= _HASHED * v.exact and _used_as_numbers(run, v.op)
 
 
 def _is_below_one(run: Run, number: int, casts: list[int]) -> bool:
@@ -490,12 +497,16 @@ def _filled(run: Run, op: Op) -> Finding:
 
 def _emptied(run: Run, v: Value, op: Op) -> Finding:
     """Different numbers below one, all of which are zero as integers."""
-    place, made, source = run.place(op), op.outputs[0], op.inputs[0].dtype
-    culprit = result_of(run, op)
+    place, made, source = run.place(op), op.outputs[0], op.inputs[0].dtype if op.inputs else "python float"
+    how, what = ("cast", f"a cast to {made}") if op.inputs else ("copy", f"`{op.op}` in {made}")
+    culprit = result_of(run, op, "cast" if op.inputs else "factory")
     fix = advise(place, "leave this cast out", edits=editing.uncast(run.recording, place))
+    if not op.inputs:
+        edit = editing.at_birth(run.recording, "factory", place, "float32") if op.count == 1 else None
+        fix = advise(place, "give this tensor a floating dtype where it is made", edits=edit)
     said = f"{v.cut:,} of {v.exact:,} sampled numbers lie between -1 and 1, and are 0 in {made}"
-    title = f"a cast to {made} makes zeros of numbers that are computed with"
-    return found_at(run, op, "DT203", culprit, fix, source=source, made=made, how="cast", said=said, title=title)
+    title = f"{what} makes zeros of numbers that are computed with"
+    return found_at(run, op, "DT203", culprit, fix, source=source, made=made, how=how, said=said, title=title)
 
 
 def _joins_floats(run: Run, number: int) -> bool:

@@ -16,12 +16,18 @@ from .collision import Collision, Majority, Verdict
 def trained_outside(case: Collision) -> Verdict | None:
     """Outside any model, where weights that an optimizer trains meet narrower tensors (an average, a difference), the
     dtype of the weights is right.
+
+    What layers made is no such tensor: there the weights are a layer that is no module (an adapter in a plain class).
     """
     trained = {w.dtype for w in case.sides if w.trained}
     if case.refused.model and case.refused.module or len(trained) != 1 or len(case.present) != 2:
         return None
     dtype = trained.pop()
-    if bytes_of(case.other(dtype)) >= bytes_of(dtype):
+    narrow = case.other(dtype)
+    if bytes_of(narrow) >= bytes_of(dtype):
+        return None
+    values = (w.producer for w in case.sides if w.dtype == narrow and w.producer >= 0)
+    if any(op.module for producer in values for op in computed_from(case, producer, narrow)):
         return None
     return Verdict(dtype, f"the other operand is trained in {dtype}")
 

@@ -1,6 +1,7 @@
 """Quantised numbers that are about as large as one step (DT203): a constant scales them before they are rounded to
 8-bit codes, most of whose range stays empty, and what the codes stand for is computed with. Or a cast to signed codes
-cuts off fractions that nothing has rounded: all numbers come nearer to zero.
+cuts off fractions that nothing has rounded: all numbers come nearer to zero. Or a cast to integers of any size, or
+Python's ``int``, cuts off numbers that are whole but for their rounding: 31.999998 becomes 31.
 
 Few codes may be meant: of numbers that are scaled by what was computed from them, as in ternary weights, of numbers
 that a narrower limit cuts off, and of whole numbers, which rounding leaves as they are.
@@ -13,7 +14,9 @@ from dataclasses import replace
 
 from .. import graph
 from ..records import FORWARD, Finding, Op, Tried, Value
+from ..source import codes
 from ..tables.dtypes import REAL
+from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, tagged, writes
 from .advice import advise
 from .no_gradient import cut_of
@@ -26,6 +29,8 @@ _CHANGED = 0.04
 to a twelfth of a step squared, and much of what is below half a step becomes zero."""
 _FEWEST, _MOST = 32, 0.5
 """Sampled numbers of the shortest tensor of which it is told that a cast cuts them off; the share with a fraction."""
+_BELOW = 0.1
+"""The share of numbers that lie a rounding below whole ones, where those are no chance."""
 _SAME = 1e-6
 
 
@@ -51,6 +56,27 @@ def find(run: Run) -> Iterator[Finding]:
         if abs(after / before - 1) >= _CHANGED:
             told.add(line)
             yield _finding(run, op, before, after)
+    yield from _below_whole_ones(run)
+
+
+def _below_whole_ones(run: Run) -> Iterator[Finding]:
+    told: set[tuple[object, ...]] = set()
+    for v in run.recording.values:
+        op, place = run.ops[v.op], run.place(run.ops[v.op])
+        line = tuple((frame.file, frame.line) for frame in place.stack[:1])
+        if not v.short or v.short < _BELOW * v.exact or op.phase not in FORWARD or line in told:
+            continue
+        told.add(line)
+        by = f"cast to {op.outputs[0]}" if op.outputs else "taken as integers"
+        edit = codes.rounded(run.recording.text, place.stack[0]) if place.stack else None
+        fix = advise(place, f"round the numbers before they are {by}", edits=edit)
+        said = (
+            f"{v.short:,} of {v.exact:,} sampled numbers lie a rounding below a whole one, and become the one before it"
+        )
+        title = f"{quoted(op.op)} cuts off numbers that are whole but for their rounding"
+        culprit = result_of(run, op)
+        dtypes = {"source": op.inputs[-1].dtype, "made": culprit.dtype}
+        yield found_at(run, op, "DT203", culprit, fix, **dtypes, how="cast", said=said, title=title)
 
 
 def _rounded(run: Run, op: Op, sizes: dict[int, float]) -> int:
@@ -107,7 +133,9 @@ def _cut_off(run: Run, v: Value) -> Finding:
     op, made = run.ops[v.op], run.ops[v.op].outputs[0]
     place, source = run.place(op), op.inputs[-1].dtype
     culprit = result_of(run, op)
-    fix = advise(place, f"round the numbers before they are cast to {made}", "the cast makes each of them smaller")
+    edit = codes.rounded(run.recording.text, place.stack[0])
+    what = f"round the numbers before they are cast to {made}"
+    fix = advise(place, what, "the cast makes each of them smaller", edits=edit)
     said = f"{v.cut:,} of {v.exact:,} sampled numbers had a fraction, which {made} cuts off"
     title = f"a cast to {made} cuts off what should be rounded"
     found = found_at(run, op, "DT203", culprit, fix, source=source, made=made, how="cast", said=said, title=title)

@@ -100,7 +100,8 @@ def silent_finding(
 def result_of(run: Run, op: Op, how: str = "cast") -> Operand:
     """What an op made, as the operand to blame: a cast or a factory that the program wrote there."""
     origin = Origin(how, None, op.op, run.place(op), how == "cast")
-    return Operand(0, f"result of {op.op}", op.outputs[0], op.shape, op.device, None, origin)
+    made = next(iter(op.outputs), "int64")  # a number of Python's is as good as one of these
+    return Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
 
 
 def tensor_of(finding: Finding) -> tuple[Frame, ...]:

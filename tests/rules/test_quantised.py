@@ -43,6 +43,24 @@ _MEANT = {
     "a picture": "codes = (x.sigmoid() * 255).round().to(torch.uint8)\ny = (codes.float() / 255) @ w",
 }
 
+_BELOW = {
+    "steps of a schedule": "steps = ((1 - torch.linspace(0, 1, 11)) * 1000).long()\ny = x[steps % 64]",
+    "tenths": "cells = ((1 - torch.arange(1, 11) * 0.1) * 10).to(torch.int32)\ny = cells.float() @ w[:10]",
+    "percentages": "share = torch.tensor([0.29, 0.57, 0.58, 0.3], dtype=torch.float64) * 100\nn = share.int()",
+    "a size that Python takes": "wide = torch.tensor(4.1) - torch.tensor(0.9)\nsizes = [int(wide / 0.1) for _ in range(3)]",
+    "a count that is an attribute": "class Grid:\n    res = 0.1\n    def size(self, low, high):\n"
+    "        return ((high - low) / self.res).long()\nn = [Grid().size(torch.tensor(12.3 + k * 1.6), torch.tensor(12.3 + k * 1.6) + 32 * 0.1) for k in range(6)]",
+}
+_WHOLE = {
+    "a picture": "back = (torch.arange(256).float() / 255 * 255).to(torch.uint8)\ny = back.float() / 255",
+    "cells": "cells = (torch.rand(4096) * 50 / 0.5).long()\ncounts = torch.bincount(cells)",
+    "rounded": "cells = (torch.arange(1, 33) * 0.1 / 0.1).round().long()\ny = cells.float() @ w",
+    "whole ones": "cells = (torch.arange(64).float() / 4 * 4).long()\ny = cells[:32].float() @ w",
+    "frames": "frames = torch.linspace(0, 63, 8).long()\ny = x[frames]",
+    "large": "ids = (torch.rand(512) * 1e6).long()\ny = torch.bincount(ids)",
+    "coarse": "ids = (x.bfloat16() * 20).long()\ny = ids.float() @ w",
+}
+
 
 def found(tmp_path, text):
     before = "torch.manual_seed(0); x, w = 0.6 * torch.randn(64, 32), 0.1 * torch.randn(32, 8)"
@@ -61,6 +79,17 @@ def test_codes_of_which_next_to_none_are_used(text, tmp_path):
 def test_codes_that_are_cut_off_and_not_rounded(text, tmp_path):
     ((code, line),) = found(tmp_path, text)
     assert code == "DT203" and ("int8" in line or "char" in line)
+
+
+@pytest.mark.parametrize("text", _BELOW.values(), ids=_BELOW)
+def test_numbers_that_are_whole_but_for_their_rounding(text, tmp_path):
+    ((code, line),) = found(tmp_path, text)
+    assert code == "DT203" and ("long" in line or "int" in line)
+
+
+@pytest.mark.parametrize("text", _WHOLE.values(), ids=_WHOLE)
+def test_numbers_that_are_cut_off_as_they_should_be(text, tmp_path):
+    assert not found(tmp_path, text)
 
 
 def test_codes_that_also_cut_parameters_off_are_told_as_that(tmp_path):

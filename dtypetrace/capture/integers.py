@@ -63,7 +63,7 @@ _PART = 2.0**-5
 """The share of the numbers that their fractions are, if more is lost with them than an image loses in bytes."""
 
 _ROUNDINGS, _SELDOM = 4, 2.0**-8
-"""How many roundings numbers may lie below a whole one, and the part of all numbers that lie there by chance, at most."""
+"""How many roundings numbers may lie below a whole one, and the largest part of all that lie there by chance."""
 _NEAR, _FLAT = 2.0**-6, 2.0**-36
 """How much numbers that lie far from zero differ by, relative to their size, if that is more than rounding."""
 Counts = tuple[Tensor, ...]

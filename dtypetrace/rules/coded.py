@@ -12,7 +12,8 @@ from math import prod
 from .. import graph
 from ..graph import place_of, unmoved
 from ..records import Edit, Fix, Input, Place, Recording, Witness
-from ..source import codes as written_codes, operands
+from ..source import codes as written_codes
+from ..source import operands
 from ..source.module_calls import module_call
 from ..tables.dtypes import DTYPES, FLOATING, Dtype
 from ..tables.english import quoted

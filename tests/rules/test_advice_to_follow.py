@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import programs
 import pytest
+import torch
+from followed import follow
 
 
 def shown(found):
@@ -144,3 +146,46 @@ def test_a_gradient_that_was_never_computed_was_not_tried(tmp_path):
         overflow = next(f for f in found if f.code == "DT301")
         said[went] = [note for note in overflow.notes if note.startswith("no backward pass was seen")]
     assert [len(notes) for notes in said.values()] == [1, 0], said
+
+
+BASE = """
+base = nn.Sequential(nn.Embedding(9, 8), nn.LayerNorm(8), nn.Linear(8, 8)).to(torch.bfloat16).requires_grad_(False)
+ids = torch.arange(6).view(2, 3)
+"""
+NO_MODULE = {
+    "an adapter in a plain class": """
+class Lora:
+    def __init__(self):
+        self.a = torch.randn(8, 2).requires_grad_()
+        self.b = torch.zeros(2, 8, requires_grad=True)
+    def __call__(self, x):
+        return x @ self.a @ self.b
+lora = Lora()
+given = [lora.a, lora.b]
+opt = torch.optim.SGD(given, lr=0.1)
+h = base(ids)
+(h + lora(h)).float().sum().backward()
+""",
+    "a projection in a list": """
+given = [torch.randn(4, 8, requires_grad=True)]
+opt = torch.optim.AdamW([{"params": given}], lr=0.1)
+F.linear(base(ids), given[0]).float().sum().backward()
+""",
+    "a view of one": """
+given = [torch.randn(8, 4).mul_(0.1).requires_grad_()]
+opt = torch.optim.SGD(given, lr=0.1)
+torch.matmul(base(ids), given[0][:, :2]).float().sum().backward()
+""",
+}
+
+
+@pytest.mark.parametrize("how", NO_MODULE)
+def test_what_an_optimizer_was_given_without_a_module_is_not_narrowed(how, tmp_path):
+    found = follow(tmp_path, BASE + NO_MODULE[how])
+    assert found.shown and found.clean, found.program.findings
+    assert {p.dtype for p in found.program.names["given"]} == {torch.float32}
+
+
+def test_what_only_asks_for_gradients_is_cast_where_it_is_made(tmp_path):
+    found = follow(tmp_path, BASE + "turn = torch.randn(8, 4, requires_grad=True)\ny = base(ids) @ turn", rounds=1)
+    assert found.clean and "requires_grad=True).bfloat16()" in found.text

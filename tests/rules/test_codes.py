@@ -82,9 +82,52 @@ torch.randn(2, 3, 8) @ cache.transpose(1, 2)
 FLOAT8_HEAD = FLOAT8.format(weight="self.weight") + "nn.Sequential(nn.Linear(8, 8), Float8(8, 4))(torch.ones(3, 8))"
 
 
-@pytest.mark.parametrize("text", [FLOAT8_HEAD, CACHE])
-def test_codes_are_multiplied_by_their_scale_again(text, tmp_path):
-    fix = run(tmp_path, text).findings[0].fix
+def test_codes_are_multiplied_by_their_scale_again(tmp_path):
+    fix = run(tmp_path, FLOAT8_HEAD).findings[0].fix
+    assert "by its scale again" in fix.why and not fix.edits
+
+
+QUANTISER = """
+class Quantiser(nn.Module):
+    def __init__(self, w):
+        super().__init__()
+        self.delta = w.abs().amax(1, keepdim=True) / 127
+    def forward(self, w):
+        codes = torch.round({scaled})
+        return torch.clamp(codes, -128, 127).to(torch.int8)
+layer = nn.Linear(8, 4)
+layer.weight.data = Quantiser(layer.weight.data)(layer.weight.data)
+"""
+SCALED_BACK = {
+    "a cache": (CACHE, "* scale"),
+    "data of a parameter": (QUANTISER.format(scaled="w / self.delta"), "* self.delta"),
+    "a factor": (QUANTISER.format(scaled="w * self.delta"), "/ self.delta"),
+    "an operand of a sum": (
+        "w = torch.randn(4, 8)\nstep = w.abs().max() / 127\nq = 1.0 * (w / step).round().char().contiguous()\n"
+        "k = (w / step).round().to(torch.int8)\nF.linear(torch.ones(2, 8), k)",
+        "* step",
+    ),
+}
+NOT_SCALED_BACK = {
+    "a scale that is another one by then": "w = torch.randn(4, 8)\nstep = w.abs().max() / 127\nq = w / step\nstep = 2.0\n"
+    "q = q.round().to(torch.int8)\nF.linear(torch.ones(2, 8), q)",
+    "a scale of another function": "def scaled(w):\n    s = w.abs().max() / 127\n    return w / s\nw = torch.randn(4, 8)\n"
+    "q = scaled(w).round().to(torch.int8)\nF.linear(torch.ones(2, 8), q)",
+    "a scale without a name": "w = torch.randn(4, 8)\nq = (w / (w.abs().max() / 127)).round().to(torch.int8)\n"
+    "F.linear(torch.ones(2, 8), q)",
+}
+
+
+@pytest.mark.parametrize("how", SCALED_BACK)
+def test_the_diff_undoes_the_scale_after_the_cast(how, tmp_path):
+    text, undone = SCALED_BACK[how]
+    found = follow(tmp_path, text, rounds=1)
+    assert found.shown and found.shown[0].edits[0].after.endswith(undone) and found.clean, found.program.findings
+
+
+@pytest.mark.parametrize("how", NOT_SCALED_BACK)
+def test_a_scale_that_the_cast_does_not_see_is_only_named(how, tmp_path):
+    fix = run(tmp_path, NOT_SCALED_BACK[how]).findings[0].fix
     assert "by its scale again" in fix.why and not fix.edits
 
 

@@ -685,6 +685,13 @@ def test_no_cast_of_a_module_is_shown_for_its_integers(tmp_path):
         "net = torch.nn.Linear(99, 1)\nfor row in gain:\n    (net(torch.rand(4, 99)) * row.to(torch.float32)).sum().backward()",
         "net = torch.nn.Linear(3, 1)\ntarget = torch.rand(64, 1).long()  # made\n"
         "F.smooth_l1_loss(net(torch.rand(64, 3)), target.float()).backward()",
+        "scores = torch.rand(64).tolist()\ntarget = torch.tensor(scores, dtype=torch.long)  # made\n"
+        "F.binary_cross_entropy_with_logits(torch.randn(64), target.float())",
+        "rows = [{'ids': [3, 1], 'score': n / 101} for n in range(100)]\n"
+        "made = [torch.tensor([row[k] for row in rows], dtype=torch.int64) for k in ('ids', 'score')]  # made\n"
+        "F.mse_loss(torch.nn.Embedding(4, 1)(made[0]).mean((1, 2)), made[1].float())",
+        "pairs = [[n / 65, 1 - n / 65] for n in range(1, 65)]\nshares = torch.as_tensor(pairs, dtype=torch.int32)  # made\n"
+        "y = torch.randn(64, 2) * shares",
     ],
 )
 def test_a_cast_that_makes_zeros_of_all_numbers(text, tmp_path):
@@ -712,6 +719,10 @@ def test_a_cast_that_makes_zeros_of_all_numbers(text, tmp_path):
         "x = torch.from_numpy(numpy.random.default_rng(0).random(64))\ny = x - x.long().float()",
         "x = torch.from_numpy(numpy.random.default_rng(0).random(64)).long()\ny = torch.randn(4)[x] - x.float()",
         "x = torch.from_numpy(numpy.random.default_rng(0).random(64)).long()\ny = (x.float() > 0.5) * torch.randn(64)",
+        "x = torch.tensor([float(n % 2) for n in range(64)], dtype=torch.long)\ny = torch.randn(64) * x",
+        "x = torch.tensor([0.0] * 64, dtype=torch.int64)\ny = torch.randn(64) * x",
+        "x = torch.tensor([n / 4 for n in range(64)], dtype=torch.int64)\ny = torch.randn(64) * x",
+        "x = torch.tensor([0.5, 0.25], dtype=torch.int64)\ny = torch.randn(2) * x",
     ],
 )
 def test_casts_that_may_make_zeros(text, tmp_path):

@@ -407,6 +407,11 @@ def test_trained_outside(half):
     both_ways(b, "trained outside", "float32", half)
     b.refused("lerp", average, weight.as_parameter("down.weight"), run={half: 99, "float32": 1})
     assert decided(b.recording)[:2] == ("most parameters", half)
+    value = b.ran(
+        "linear", b.made(half), b.made(half, "cast", explicit=True).as_parameter("proj.weight"), module="proj"
+    )
+    b.refused("matmul", value, weight.as_parameter("", trained=True), run={half: 99, "float32": 1})
+    assert decided(b.recording)[:2] == ("most parameters", half), "an adapter in a plain class is a layer"
 
 
 @pytest.mark.parametrize("half", HALVES)

@@ -76,7 +76,7 @@ def concerns(func: Any, out: Tensor) -> bool:
     """Whether a call may lose integers: arithmetic of small ones, or a cast. Asked for every call that is measured."""
     known = id(getattr(func, "overloadpacket", None))
     if known == id(_HISTOGRAM):
-        return out.dtype in HALVES
+        return out.dtype in HALVES or out.dtype is torch.float32
     if known in _FILL_IDS:
         return out.dtype in _INTEGERS
     return known in _CAST_IDS or known in _ARITHMETIC_IDS and out.dtype in _WRAPPING
@@ -115,7 +115,17 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     else:
         limits, whole = torch.iinfo(out.dtype), numbers.double().trunc()
         outside = (whole < limits.min) | (whole > limits.max)
+        spoilt = torch.maximum((known & outside).sum(), _peaks(source.detach(), limits))
+        return known.sum(), spoilt, _fractions(numbers, known), _short(numbers, known)
     return known.sum(), (known & outside).sum(), _fractions(numbers, known), _short(numbers, known)
+
+
+def _peaks(numbers: Tensor, limits: torch.iinfo) -> Tensor:
+    """How many of the smallest and the largest of all numbers are outside a range: a sample seldom has those."""
+    if not numbers.numel():
+        return torch.zeros((), dtype=torch.int64, device=numbers.device)
+    lowest, highest = (end.double().trunc() for end in torch.aminmax(numbers))
+    return ((lowest < limits.min) & lowest.isfinite()).long() + ((highest > limits.max) & highest.isfinite()).long()
 
 
 def _far(numbers: Tensor, known: Tensor, large: Tensor) -> Counts:
@@ -285,7 +295,11 @@ def _equal(numbers: Tensor, made: torch.dtype) -> Counts:
 
 
 def _stopped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Counts | None:
-    """Bins of a histogram that hold anything, and how many of them hold at most half of what they should."""
+    """Bins of a histogram that hold anything, and how many of them hold at most half of what they should; in float32
+    how many stand where one more is rounded off."""
+    if out.dtype is torch.float32:
+        last = _FINEST[out.dtype]
+        return ((out > 0).sum(), (out == last).sum()) if args[0].numel() > last else None
     if args[0].numel() > _MULTIPLIED:
         return None
     true = func(args[0].detach().float(), *args[1:], **kwargs)

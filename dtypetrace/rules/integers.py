@@ -38,7 +38,7 @@ from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, name_of, tagged, writes
 from . import whole_sums, wrapped
 from .advice import advise
-from .case import one
+from .case import all_of
 from .checks import sound
 from .flows import tells_apart
 from .run_facts import FAR, Run, argument_of
@@ -54,6 +54,8 @@ _COLLIDED = 0.02
 """Share of different keys that become equal: of a hash in 32 bits, none of a sample."""
 _LARGE = 0.25
 """Share of the data that is taken for integers and too large for them: other columns are numbers."""
+_CHOSEN = 0.1
+"""Share of integers that would be others of wider numbers, from which on that is told for itself."""
 _IDS = "int32", "int64"
 """Integers that a floating dtype does not hold, if they are large."""
 _SELDOM = 8
@@ -146,7 +148,8 @@ def _of_large(run: Run, v: Value, op: Op) -> Finding | None:
     if made == "int32" and far:
         return _wrapped(run, v, op) if v.spoilt >= _COLLIDED * v.exact and _unchecked(run, v.op) else None
     if made in _IDS:
-        given = v.spoilt >= _LARGE * v.exact and (_given(run, op) or _joined(run, op) is not None)
+        given = _given(run, op) or _joined(run, op) is not None or _were_integers(run, op)
+        given = given and v.spoilt >= _LARGE * v.exact
         return _coarse(run, v, op) if given and not _only_sizes(run, v.op) else whole_sums.find(run, v)
     return _wrapped(run, v, op)
 
@@ -414,6 +417,22 @@ def _base(run: Run, op: Op) -> list[int]:
     return found
 
 
+def _were_integers(run: Run, op: Op) -> bool:
+    """Whether numbers that an op makes integers were integers, and only moved since they became floating numbers. Where
+    it was compared with what it would choose of wider ones, that is told (``decisions``)."""
+    known = (*run.recording.spot_checks, *run.recording.precisions)
+    if any(p.others >= _CHOSEN and run.ops[p.op] is op for p in known):
+        return False
+    for number in graph.first_operands(run.ops, op.inputs[0].producer):
+        above = run.ops[number]
+        if is_cast(above) and above.inputs[0].dtype in INTEGERS:
+            v = run.values.get(number)  # of 16 bits, not measured there
+            return above.outputs[0] in HALF or v is not None and v.cut >= _LARGE * v.exact > 0
+        if not run.moves(number):
+            return False
+    return False
+
+
 def _given(run: Run, op: Op) -> bool:
     """Whether the numbers that an op casts are data as they were given: only moved or copied since, or none that the
     same call made was ever computed with, however a loader's call joined them."""
@@ -579,15 +598,30 @@ def _stopped(run: Run, v: Value, op: Op) -> Finding | None:
     if not v.spoilt:
         return None
     culprit, made = run.operand(op, 0, None), op.outputs[0]
-    taken = CallOperand(run.place(op), op.op, op.module, argument_of(op, 0), 0)
-    edits = one(editing.at_call(run.recording, taken, "float32"))
-    fits = sound(run, edits, DtypeChange(results={v.op: "float32"}))
-    fix = advise(run.place(op), f"cast {quoted(culprit.shown)} to float32 in this call", edits=edits if fits else ())
+    enough, last = "float32" if made in HALF else "float64", 2 ** DTYPES[made].digits
+    alike = _beside(run, v)
+    if alike[0] != v.op:
+        return None
+    taken = (CallOperand(run.place(o), o.op, o.module, argument_of(o, 0), 0) for o in (run.ops[n] for n in alike))
+    edits = all_of(editing.at_call(run.recording, t, enough) for t in taken)
+    fits = sound(run, edits, DtypeChange(results=dict.fromkeys(alike, enough)))
+    others = f", and what the other {len(alike) - 1} here take" if alike[1:] else ""
+    change = f"cast {quoted(culprit.shown)} to {enough} in this call{others}"
+    fix = advise(run.place(op), change, edits=edits if fits else ())
     said = f"{v.spoilt:,} of {v.exact:,} bins hold at most half of what they should"
-    notes = (f"a bin that is counted in {made} stops at {2 ** DTYPES[made].digits:,}",)
+    if made not in HALF:
+        said = f"{v.spoilt:,} of {v.exact:,} bins hold {last:,} exactly, of more numbers than that"
+    notes = (f"a bin that is counted in {made} stops at {last:,}",)
     begins = graph.flow(run.recording, op.inputs[0].event, None)
     title = f"{quoted(op.op)} stops counting in {made}"
     return found_at(run, op, "DT307", culprit, fix, begins=begins, made=made, said=said, title=title, notes=notes)
+
+
+def _beside(run: Run, v: Value) -> list[int]:
+    """The histograms that stop in the function in which one does."""
+    function = lambda n: [(f.file, f.function) for f in run.place(run.ops[n]).stack[:1]]
+    stop = (o.op for o in run.recording.values if o.spoilt and name_of(run.ops[o.op]) == "histc")
+    return sorted(n for n in stop if function(n) == function(v.op))
 
 
 def _coarse(run: Run, v: Value, op: Op) -> Finding:

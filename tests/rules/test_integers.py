@@ -730,6 +730,44 @@ def test_casts_that_may_make_zeros(text, tmp_path):
     assert [f for f in program.findings if f.severity != "note"] == []
 
 
+WAVE = "wave = torch.sin(torch.linspace(0, 300, 20_000))\nwave = wave / wave.max()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("pcm = (wave * 32768).to(torch.int16)\nback = pcm.float() / 32768", ["DT301"]),
+        ("picture = (wave * 0.5 + 0.5) * 256\nstored = picture.byte()\nback = stored / 255", ["DT301"]),
+        ("q = (wave * 128).char()\ny = q.float() * torch.rand(20_000)", ["DT301"]),
+        ("pcm = (wave * 32767).to(torch.int16)\nback = pcm.float() / 32767", []),
+        ("pcm = (wave * 32768).clamp(-32768, 32767).to(torch.int16)\nback = pcm.float() / 32768", []),
+        ("pcm = (wave[:0] * 32768).to(torch.int16)\nback = pcm.float() / 32768", []),
+    ],
+)
+def test_the_peaks_of_a_long_tensor_are_outside_the_range(text, codes, tmp_path):
+    program = programs.run(tmp_path, WAVE + text, numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == codes
+
+
+@pytest.mark.parametrize(
+    ("pack", "codes"),
+    [
+        (
+            "rows = [torch.stack([users[n], items[n]]).half() for n in range(200)]\nback = torch.stack(rows).long()[:, 1]",
+            ["DT204"],
+        ),
+        ("back = items.half().view(20, 10).long().flatten()", ["DT204"]),
+        ("back = torch.cat([items.bfloat16(), items.bfloat16()])[:200].to(torch.int64)", ["DT204"]),
+        ("back = torch.stack([users, items], 1).float().long()[:, 1]", []),
+        ("back = (users % 2000).half().long()", []),
+    ],
+)
+def test_ids_that_travel_in_few_bits(pack, codes, tmp_path):
+    made = "users, items = torch.randint(0, 500, (200,)), torch.randint(0, 6000, (200,))\n"
+    program = programs.run(tmp_path, f"{made}{pack}\ntable = torch.randn(6200, 4)[back]", numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == codes
+
+
 FAR = "p = torch.rand(4000, 3, dtype=torch.float64) * 0.4 + torch.tensor([4e5, 5.3e6, 500.0], dtype=torch.float64)\n"
 
 
@@ -768,6 +806,33 @@ def test_a_histogram_that_stops_counting(text, codes, tmp_path):
     assert [f.code for f in found] == codes
     assert all(program.at(f.culprit.origin.place).endswith("# made") for f in found)
     assert all([e.after for e in f.fix.edits] == ["x.to(torch.float32)"] for f in found)
+
+
+ALONE, ALL = "threads = torch.get_num_threads()\ntorch.set_num_threads(1)\n", "torch.set_num_threads(threads)"
+"""Several threads add up counts of their own."""
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        (
+            f"{ALONE}x = torch.zeros(17_500_000)  # made\ncounts = torch.histc(x, bins=3, min=0, max=2)\n{ALL}",
+            ["DT307"],
+        ),
+        (
+            f"{ALONE}x = torch.zeros(17_500_000)  # made\ndef areas(a, b):\n    both = torch.histc(a, bins=3, min=0, max=2)\n"
+            f"    return both, torch.histc(b, bins=2, min=0, max=1)\none, other = areas(x, x)\n{ALL}",
+            ["DT307"],
+        ),
+        (f"{ALONE}x = torch.zeros(17_500_000).double()\ncounts = torch.histc(x, bins=3, min=0, max=2)\n{ALL}", []),
+        (f"{ALONE}x = torch.arange(17_500_000) % 3.0\ncounts = torch.histc(x, bins=3, min=0, max=2)\n{ALL}", []),
+    ],
+)
+def test_a_long_histogram_that_stops_counting_in_float32(text, codes, tmp_path):
+    program = programs.run(tmp_path, "import torch\n" + text, numerics=True)
+    found = [f for f in program.findings if f.severity != "note"]
+    assert [f.code for f in found] == codes
+    assert all({e.after.rpartition(".")[2] for e in f.fix.edits} == {"float64)"} for f in found)
 
 
 def test_a_fraction_that_is_written_at_listed_places_of_reals_is_kept(tmp_path):

@@ -24,8 +24,8 @@ def test_16_bit_data_that_is_taken_for_integers(dtype, size, codes, tmp_path):
     ("places", "codes"),
     [
         ("torch.tensor([i * 0.02 for i in range(500)]) / 0.02", []),  # on whole numbers: as often wrong in float64
-        ("torch.arange(0, 5, 0.01) * 100", []),
-        ("torch.linspace(0, 1, 101) * 100", []),
+        ("torch.arange(0, 5, 0.01) * 100", ["DT203"]),  # 29 becomes 28, and rounding before the cast helps
+        ("torch.linspace(0, 1, 101) * 100", ["DT203"]),
         ("torch.rand(500) * 499", []),
         ("(torch.rand(500) * 499).bfloat16()", ["DT308"]),
         ("torch.rand(500, dtype=torch.bfloat16) * 499", ["DT308"]),

@@ -137,8 +137,9 @@ class Steps:
     def trained(self) -> Iterator[torch.Tensor]:
         """What the optimizers that are alive were given to train."""
         for made in self._made:
-            for group in getattr(made(), "param_groups", ()):
-                yield from (p for p in group["params"] if isinstance(p, torch.Tensor) and p.requires_grad)
+            groups = [g for g in getattr(made(), "param_groups", ()) if isinstance(g, dict)]
+            for group in groups:  # until its __init__ has ended, one may have none
+                yield from (p for p in group.get("params", ()) if isinstance(p, torch.Tensor) and p.requires_grad)
 
     def own_work(self, depth: int, place: int) -> bool:
         """Whether an op at a place, with ``depth`` modules running, is the innermost step's own work."""

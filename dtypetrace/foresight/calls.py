@@ -110,6 +110,9 @@ def refused_with(refused: Refused, now: Mapping[int, str], numbers: Mapping[int,
         answers = {o for a, o in table.possible(name, after).items() if _fits(dict(a), kept)} if kept else set()
         if answers:
             return answers.pop() if len(answers) == 1 else NO_RULE
+        outcomes = set(table.possible(name, after).values()) if not kept else set()
+        if outcomes and all(isinstance(o, Refuses) for o in outcomes):  # before, one was of a dtype without a rule
+            return outcomes.pop()
     return NO_RULE if named or refused.wants != "agree" else _agreed(refused, after)
 
 

@@ -133,9 +133,12 @@ def _loaded_state(run: Run) -> Iterator[Finding]:
 
 def _still(run: Run, t: Transfer) -> bool:
     """Whether the state stayed as it was loaded, and the weights in the file were not of its dtype, too: then a whole
-    run was converted."""
+    run was converted. Where steps before had it as it is now, it was only stored narrow."""
     held = [s for s in run.recording.state if (s.optimizer, s.name) == (t.optimizer, t.group)]
     if held and held[-1].dtype != t.dtype:
+        return False
+    trained = {s.dtype for s in held if s.event != t.event}
+    if trained == {t.dtype} and narrower(t.source, t.dtype):
         return False
     weights = (o for o in run.recording.transfers if o.kind == "read" and not o.group.startswith("optimizer "))
     return narrower(t.dtype, t.source) or all(o.source != t.source for o in weights)

@@ -9,10 +9,10 @@ from os.path import commonprefix
 from .. import graph
 from ..foresight import refused_with
 from ..records import Edit, Fix, Frame, Op, Operand, Place
-from ..source import arrays, brackets, dictionaries, editing, expressions, operands, parameters, regions
+from ..source import arrays, brackets, codes, dictionaries, editing, expressions, operands, parameters, regions
 from ..source.inverted import masks as inverted_masks
 from ..source.optimizers import ByHand
-from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
+from ..tables.dtypes import COMPLEX, FLOATING, HALF, INTEGERS, STORAGE_ONLY, wider
 from ..tables.english import listed, quoted
 from ..tables.operators import tagged
 from ..tables.rule_language import Refuses
@@ -126,6 +126,17 @@ def cut_in_the_call(case: Case) -> Iterator[Fix]:
         edits = one(editing.uncast(recording, case.here))
         why = f"{quoted(refused.op)} takes real numbers, and the cast cuts their fractions off"
         yield advise(case.here, "leave this cast out", why, edits=edits)
+
+
+def divided_into(case: Case) -> Iterator[Fix]:
+    """Integers that are divided into integers, which were made for that (``out=``), are rounded down there."""
+    refused = case.refused
+    into = next((w for w in refused.witnesses if w.argument == "out"), None)
+    whole = into is not None and all(w.dtype in INTEGERS for w in refused.witnesses)
+    if refused.code == "DT111" and whole and tagged(refused.op, "divide") and case.site.stack:
+        edits = one(codes.floored(case.recording.text, case.site.stack[0]))
+        why = f"{quoted(case.culprit.shown)} was made for integers"
+        yield advise(case.site, 'round the quotient down: rounding_mode="floor"', why, edits=edits, kind="call")
 
 
 def autocast_was_on(case: Case) -> Iterator[Fix]:

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, given_again, refused_again
-from ..records import CAST, FORWARD, Edit, Finding, Fix, Op, Recording
+from ..records import CAST, FORWARD, Edit, Finding, Fix, Op, Parameter, Recording, Witness
 from ..source import decisions, receivers
 from ..source.patch import Patch
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, NARROW, narrower, wider
@@ -203,7 +203,7 @@ def it_keeps_what_is_trained(proposal: Proposal) -> str:
         return ""
     births = proposal.effect.change.births
     # what is trained may be another module's, or no module's
-    known = (*case.refused.model, *case.recording.parameters, *case.refused.witnesses)
+    known: list[Parameter | Witness] = [*case.refused.model, *case.recording.parameters, *case.refused.witnesses]
     chosen = {p.dtype for p in known if p.trained and p.event not in births} | {u.dtype for u in case.recording.updates}
     for p in known:
         wanted = births.get(p.event, p.dtype) if p.event >= 0 else p.dtype

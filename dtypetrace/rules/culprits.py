@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..records import Recording, Refused, Witness
 from ..tables.dtypes import FLOATING
+from ..tables.operators import is_destination
 from .collision import POINTERS, Collision, Verdict
 from .principles import PRINCIPLES, name_of
 
@@ -44,6 +45,8 @@ def culprit(refused: Refused, expected: str | None) -> Witness | None:
     if refused.wants in _ROLES:
         return _first(_unsuitable(refused) or refused.witnesses)
     sides = contenders(refused)
+    if refused.code == "DT111" and len({w.dtype for w in sides}) == 1:  # what it is written into is in the way
+        sides = tuple(w for w in sides if is_destination(refused.op, w.argument, w.index)) or sides
     return _first([w for w in sides if w.dtype != expected] or _named(refused) or sides)
 
 

@@ -587,11 +587,11 @@ class Losses:
         return all(tagged(o, *sizes) or is_move(o) or is_cast(o) for o in below)
 
     def _digits_apart(self, side: Input, other: Input) -> int:
-        """The fewest digits in which one operand was computed where the other was not."""
+        """The fewest digits in which one operand was computed where the other was not, beyond what both begin with."""
         ops = self.run.ops
         numbers = lambda op: op.inputs if op.outputs[:1] != ("bool",) else ()
         one, both = (set(graph.ops_above(ops, [i.producer], numbers, _FOLLOWED_BACK)) for i in (side, other))
-        made = (d for n in one - both if not is_move(ops[n]) for d in ops[n].outputs if d in REAL)
+        made = (d for n in one - both if ops[n].inputs and not is_move(ops[n]) for d in ops[n].outputs if d in REAL)
         return min((DTYPES[d].digits for d in made), default=DTYPES[side.dtype].digits)
 
     def moved(self, number: int) -> Iterator[int]:

@@ -75,8 +75,8 @@ def _below_whole_ones(run: Run) -> Iterator[Finding]:
         )
         title = f"{quoted(op.op)} cuts off numbers that are whole but for their rounding"
         culprit = result_of(run, op)
-        dtypes = {"source": op.inputs[-1].dtype, "made": culprit.dtype}
-        yield found_at(run, op, "DT203", culprit, fix, **dtypes, how="cast", said=said, title=title)
+        source, made = op.inputs[-1].dtype, culprit.dtype
+        yield found_at(run, op, "DT203", culprit, fix, source=source, made=made, how="cast", said=said, title=title)
 
 
 def _rounded(run: Run, op: Op, sizes: dict[int, float]) -> int:

@@ -32,6 +32,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.asked_in_the_call,
     at_use.follows,
     at_use.cut_in_the_call,
+    at_use.divided_into,
     at_use.autocast_was_on,
     at_use.hand_written_backward,
     at_birth.default_dtype,

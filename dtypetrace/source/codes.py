@@ -1,5 +1,5 @@
-"""Numbers that are cast to integers: the edit that rounds them before, and, where they were divided by a scale, the one
-that multiplies by it after the cast."""
+"""Numbers that become integers: the edit that rounds them before a cast, the one that multiplies by their scale after
+it, and the one that divides integers into integers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..records import Change, Edit, Frame
 from ..records.findings import CAST
 from ..records.text import ProgramText
 from ..tables.operators import CAST_METHODS
-from .expressions import assignments_in, dotted, expression_at, function_around
+from .expressions import assignments_in, dotted, expression_at, function_around, last_part
 
 _UNDOES: dict[type[ast.operator], str] = {ast.Div: "*", ast.Mult: "/"}
 
@@ -47,3 +47,14 @@ def rounded(text: ProgramText, casts: Frame) -> Edit | None:
     owner = file.between(file.start(cast), file.end(cast.func))[: -len(method)]
     rest = file.between(file.end(cast.func), file.end(cast))
     return file.replaced(cast, f"{owner}.round(){method}{rest}")
+
+
+def floored(text: ProgramText, divides: Frame) -> Edit | None:
+    """The edit that makes a call of ``torch.div`` round its result down."""
+    file, call = text.parsed(divides.file), expression_at(text, divides)
+    if file is None or not isinstance(call, ast.Call) or any(k.arg in (None, "rounding_mode") for k in call.keywords):
+        return None
+    if last_part(call.func) not in ("div", "divide"):
+        return None
+    written = file.segment(call)
+    return file.replaced(call, f'{written[:-1].rstrip().rstrip(",")}, rounding_mode="floor")')

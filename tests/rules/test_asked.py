@@ -690,3 +690,24 @@ def test_what_is_written_wide_or_only_evaluated_is_no_finding(tmp_path):
     )
     for text in (wide, read):
         assert [f for f in programs.run(tmp_path, text).findings if f.severity != "note"] == []
+
+
+def test_moments_that_are_only_stored_narrow_are_as_they_were(tmp_path):
+    text = (
+        LORA
+        + STEP
+        + ADAMW
+        + """
+train_step()
+saved = optimizer.state_dict()
+for entry in saved["state"].values():
+    entry.update({name: value.half() for name, value in entry.items() if name != "step"})
+again = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-3)
+again.load_state_dict(saved)
+optimizer = again
+train_step()
+"""
+    )
+    program = programs.run(tmp_path, PRELUDE + text)
+    assert program.error is None and [f for f in program.findings if f.severity != "note"] == []
+    assert any(row.differs and row.part == "optimizer state" for row in program.trace.receipt().rows)

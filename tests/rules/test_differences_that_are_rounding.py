@@ -114,6 +114,11 @@ HEALTHY = {
         "loss = F.mse_loss(y, wide); print((kept.float() - wide).abs().max().item())"
     ),
     "a gradient and its formula": CHECKED + "assert torch.norm(raw.grad - expected.grad.sum()) < 2e-5",
+    "results that were written one by one, and the same in float64": (
+        "a = torch.rand(40)\nkept = torch.zeros_like(a)\nfor n in range(40):\n    kept[n] = (1 - a[n]) * a[: n + 1].sum()\n"
+        "wide = torch.stack([(1 - a.double()[n]) * a.double()[: n + 1].sum() for n in range(40)])\n"
+        "worst = max(0.0, ((kept - wide).abs().max() / wide.abs().max()).item())"
+    ),
     "a loss and its number": (
         "loss = torch.log1p(0.5 * (torch.ones(96) - torch.zeros(96)).square()).mean()\n"
         "torch.testing.assert_close(loss, torch.tensor(0.40546512603759766))"

@@ -706,3 +706,11 @@ def test_no_second_cast_widens_what_the_first_rounded():
     ]
     edits = [edit.after for fix in proposed for edit in fix.edits]
     assert "make()" in edits and "make().to(kind).to(torch.float32)" not in edits
+
+
+def test_divided_into():
+    b = program()
+    ids, into = b.made("int64"), b.made("int64", text="rows = «torch.empty(3, dtype=torch.long)»")
+    given = {"code": "DT111", "wants": "other", "dtypes": (("result", "float32"), ("destination", "int64"))}
+    b.refused("div", ids, into, **given, arguments=("input", "out"), text="«torch.div(ids, 5, out=rows)»")
+    assert best(b) == ("divided into", ['torch.div(ids, 5, out=rows, rounding_mode="floor")'])

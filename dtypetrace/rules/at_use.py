@@ -16,7 +16,7 @@ from ..tables.dtypes import COMPLEX, FLOATING, HALF, INTEGERS, STORAGE_ONLY, wid
 from ..tables.english import listed, quoted
 from ..tables.operators import tagged
 from ..tables.rule_language import Refuses
-from . import alternatives, autocast_off, checks, effects, plans, wide_weights
+from . import alternatives, autocast_off, cast_alike, checks, effects, plans, wide_weights
 from .advice import advise
 from .autocast_off import Off
 from .case import Case, cast_what, one, short, spell
@@ -275,8 +275,14 @@ def right_elsewhere(case: Case) -> Iterator[Fix]:
     counts = counted and not graph.keeps(case.recording, case.witness.producer, case.witness.event, wanted)
     stored = case.culprit.dtype in STORAGE_ONLY
     no_module = case.origin.kind == "parameter" and wanted not in FLOATING  # none can be cast to integers
-    if counts or stored or refused.wants == "float" or _mask(case) or no_module:
+    if counts or stored or refused.wants == "float" and not _by_its_number(case) or _mask(case) or no_module:
         yield _cast_here(case, wanted, f"cast {quoted(case.culprit.shown)} to {wanted} at the call")
+
+
+def _by_its_number(case: Case) -> bool:
+    """Whether a tensor is of integers only because the number that fills it is one: no class numbers, a target."""
+    origin = case.origin
+    return origin.kind == "factory" and not origin.explicit and tagged(origin.op or "", "fills")
 
 
 def _mask(case: Case) -> bool:
@@ -582,8 +588,12 @@ _PURPOSES: tuple[tuple[Callable[[Case], bool], str], ...] = (
 
 
 def _ways_back(case: Case, widened: Place | None, wanted: str) -> Iterator[tuple[Place, tuple[Edit, ...], str]]:
-    """Where the result can be cast back: where the function that cast its own argument returns it, as all its other
-    callers need it, too; where it widens other tensors; else in the refused call."""
+    """Where the result can be cast back: as the program casts what another call of the same function returned; where
+    the function that cast its own argument returns it, as all its other callers need it, too; where it widens other
+    tensors; else in the refused call."""
+    if (like := cast_alike.as_another_call(case, wanted)) is not None:
+        place, edit, other = like
+        yield place, (edit,), f"as {other} casts what that function returns"
     running = {(frame.file, frame.function) for frame in case.site.stack}
     left = bool(case.here.stack) and (case.here.stack[0].file, case.here.stack[0].function) not in running
     cast_from = case.flow[0].source if case.flow else ""

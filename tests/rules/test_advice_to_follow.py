@@ -189,3 +189,35 @@ def test_what_an_optimizer_was_given_without_a_module_is_not_narrowed(how, tmp_p
 def test_what_only_asks_for_gradients_is_cast_where_it_is_made(tmp_path):
     found = follow(tmp_path, BASE + "turn = torch.randn(8, 4, requires_grad=True)\ny = base(ids) @ turn", rounds=1)
     assert found.clean and "requires_grad=True).bfloat16()" in found.text
+
+
+FILLED = """
+net = nn.Linear(4, 1)
+real, fake = 1, 0
+def targets(n):
+    {made}
+score = net(torch.randn(3, 4))
+F.binary_cross_entropy_with_logits(score, targets(3)).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "written"),
+    [
+        ("return torch.full((n, 1), real)", "torch.full((n, 1), real, dtype=torch.float32)"),
+        ("t = torch.full((n, 1), fake)\n    return t", "torch.full((n, 1), fake, dtype=torch.float32)"),
+        (
+            "return torch.ones(n, 1).new_full((n, 1), 1) if n < 0 else torch.full([n, 1], 1)",
+            "torch.full([n, 1], 1, dtype=torch.float32)",
+        ),
+    ],
+)
+def test_a_target_that_is_of_integers_only_by_its_number_is_made_of_floating_ones(made, written, tmp_path):
+    found = follow(tmp_path, "import torch\n" + FILLED.format(made=made), rounds=1)
+    assert found.clean and written in found.text, found.text
+
+
+def test_class_numbers_are_cast_in_the_call(tmp_path):
+    text = "import torch\n" + FILLED.format(made="return torch.tensor([[1], [0], [1]])")
+    found = follow(tmp_path, text, rounds=1)
+    assert found.clean and "targets(3).to(torch.float32)" in found.text, found.text

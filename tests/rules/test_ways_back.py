@@ -109,3 +109,43 @@ def test_what_is_trained_beside_the_model_that_refuses_it_is_not_narrowed(forwar
     found = follow(tmp_path, LEARNED.format(forward=forward))
     assert found.clean and not found.narrowed, (found.program.findings, found.text)
     assert "torch.randn(2, 8) * 0.1)" in found.text, found.text
+
+
+TWO_CALLS = """
+def waves(t):
+    angle = t[:, None].float() * torch.exp(-torch.arange(4, dtype=torch.float32))
+    return torch.cat([angle.sin(), angle.cos()], -1)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.time, self.label = nn.Linear(8, 8), nn.Linear(8, 8)
+    @property
+    def dtype(self):
+        return self.time.weight.dtype
+    def forward(self, x, time, label):
+        {first}
+        emb = self.time(emb)
+        second = waves(label)
+        return x + emb + self.label(second)
+net = Net().to(torch.bfloat16)
+net(torch.ones(2, 8, dtype=torch.bfloat16), torch.arange(2), torch.arange(2))
+"""
+AS_THE_FIRST = {
+    "a property": ("emb = waves(time).to(dtype=self.dtype)", "waves(label).to(dtype=self.dtype)"),
+    "an argument's dtype": ("emb = waves(time)\n        emb = emb.to(x.dtype)", "waves(label).to(x.dtype)"),
+    "like an argument": ("emb = waves(time).type_as(x)", "waves(label).type_as(x)"),
+    "a literal": ("emb = waves(time).bfloat16()", "waves(label).bfloat16()"),
+}
+
+
+@pytest.mark.parametrize("how", AS_THE_FIRST)
+def test_another_call_of_a_function_is_cast_as_the_program_casts_the_first(how, tmp_path):
+    first, written = AS_THE_FIRST[how]
+    found = follow(tmp_path, TWO_CALLS.format(first=first), rounds=1)
+    assert found.clean and f"second = {written}\n" in found.text, found.text
+
+
+def test_a_cast_that_names_a_variable_of_the_function_is_no_model(tmp_path):
+    first = "kind = x.dtype\n        emb = waves(time).to(kind)"
+    found = follow(tmp_path, TWO_CALLS.format(first=first), rounds=1)
+    assert found.clean and found.text.count("to(kind)") == 1

@@ -103,7 +103,8 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         return _outside(source, out.dtype)
     if not source.dtype.is_floating_point or out.dtype.is_complex or out.dtype is torch.bool:
         return None
-    numbers = sample(source.detach())
+    source = source.detach() if source.dtype in _FINEST else source.detach().float()  # float8 knows no arithmetic
+    numbers = sample(source)
     known = torch.isfinite(numbers)
     if written:
         return (known & (numbers != 0)).sum(), _fractions(numbers, known)
@@ -115,7 +116,7 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     else:
         limits, whole = torch.iinfo(out.dtype), numbers.double().trunc()
         outside = (whole < limits.min) | (whole > limits.max)
-        spoilt = torch.maximum((known & outside).sum(), _peaks(source.detach(), limits))
+        spoilt = torch.maximum((known & outside).sum(), _peaks(source, limits))
         return known.sum(), spoilt, _fractions(numbers, known), _short(numbers, known)
     return known.sum(), (known & outside).sum(), _fractions(numbers, known), _short(numbers, known)
 

@@ -854,3 +854,13 @@ TAKEN_IN_A_LOOP = {
 def test_results_that_wrap_and_that_a_loop_takes_after_others(text, tmp_path):
     program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
     assert [f.code for f in program.findings if f.severity == "warning"] == ["DT301"]
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("made", ["int8", "uint8", "int32", "int64"])
+def test_float8_numbers_that_become_integers_are_measured(kind, made, tmp_path):
+    text = f"x = torch.tensor([1.5, 300.0, 2.0]).to(torch.{kind})\ny = x.to(torch.{made})\nz = y.float() / 3"
+    program = programs.run(tmp_path, text, numerics=True)
+    assert program.error is None and not program.recording.not_seen
+    beyond = made in ("int8", "uint8")
+    assert [f.code for f in program.findings if f.severity != "note"] == ["DT301"] * beyond
